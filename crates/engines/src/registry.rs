@@ -200,8 +200,8 @@ const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Parts {
     Parts { can: COMMIT, make: Make::Commit(engine), options }
 }
 
-const fn regional(engine: CommitEngine) -> Parts {
-    Parts { can: REGIONAL, make: Make::Commit(engine), options: &OF_REGIONS }
+const fn regional(engine: CommitEngine, options: &'static [Offer]) -> Parts {
+    Parts { can: REGIONAL, make: Make::Commit(engine), options }
 }
 
 const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
@@ -239,11 +239,11 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
                  level: "strict serializable", family: Family::Commit, parts: commit(occ_2pc::ENGINE, &optimistic::OPTIONS) },
     EngineInfo { name: "regions-2pl", what: "regions that write their own data by locks, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE, &OF_REGIONS) },
     EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE, &regions_silo::OPTIONS) },
     EngineInfo { name: "regions-mvocc", what: "regions that write their own data by multiversion OCC, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE, &OF_REGIONS) },
 ];
 
 /// A name that is no engine's.

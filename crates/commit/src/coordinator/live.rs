@@ -8,7 +8,8 @@ use ordain_model::{Chunk, Micros, Millis, PartitionId, RequestNo, RoMode, Sessio
 use super::attempt::{End, Executing};
 use super::open::{Open, Settling};
 use super::parts::{Does, Elsewhere, Part};
-use super::{Asker, session_of};
+use super::rounds::LOCK_WAIT;
+use super::{ATTEMPT_MAX, Asker, session_of};
 use crate::concurrency::Reads;
 use crate::desk::Site;
 use crate::entry::{Commit, Hold};
@@ -65,6 +66,26 @@ impl Live {
         self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
     }
 
+    /// An attempt that has not ended by itself is given up after so long.
+    pub(super) fn patience(&self, site: &Site) -> Micros {
+        let is_part = self.part.as_ref().is_some_and(|part| part.does == Does::Validate);
+        // Other regions have locked already what the transaction writes there.
+        if site.locks_first && is_part { LOCK_WAIT } else { ATTEMPT_MAX }
+    }
+
+    /// True if a region is to say something before the attempt can be promised here: all of those that the initiator asks, and the initiator itself,
+    /// once what is written here is locked.
+    pub(super) fn needs_region(&self, region: PartitionId) -> bool {
+        let part = self.part.as_ref().filter(|_| !matches!(self.state, State::Deciding { .. }));
+        part.is_some_and(|part| match part.does {
+            Does::Initiate => part.participants.iter().any(|lead| lead.partition == region),
+            Does::Validate => {
+                matches!(self.state, State::Locking { .. }) && part.of.home().partition == region
+            }
+            Does::Check => false,
+        })
+    }
+
     /// True if what it has read of other regions has to be validated there, though it has no effect.
     pub(super) fn is_validated(&self, site: &Site) -> bool {
         let is_past = site.regions == Some(RoMode::Stale);
@@ -90,6 +111,8 @@ pub(super) enum State {
     Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, bounds: Bounds, end: End },
     /// Its participants vote: `awaited` have not promised it.
     Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
+    /// It is of several regions, and all lock what it writes before any validates: `awaited` of this node's participants have not.
+    Locking { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The others have promised it: `awaited` of this node's participants have not said with which stamps it may commit.
     Validating { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The decision is on its way into the log, which keeps the reply to a request of a session: `reply` is that to any other.

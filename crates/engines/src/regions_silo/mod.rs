@@ -2,18 +2,26 @@
 //! locks what it writes when it is to commit, and validates what it has read.
 //!
 //! An attempt of one shard locks, validates and is decided in one step there, so nothing that it has read is marked. One of several shards
-//! is validated at each in any order: what it has read is marked where it is validated, until it is over. What only reads marks nothing. The
-//! rules stand in `docs/protocols/regions.md`, section "Silo".
+//! is validated at each in any order: what it has read is marked where it is validated, until it is over. What only reads marks nothing. One of
+//! several regions may be validated in two rounds: all lock what it writes, and then all validate what it has read, and mark nothing. The rules stand in
+//! `docs/protocols/regions.md`, section "Silo".
 
 use ordain_commit::CommitEngine;
-use ordain_model::Abort;
+use ordain_commit::options::{BACKOFF, EARLY_APPLY, OCC_ROUNDS, RO_MODE};
+use ordain_model::{Abort, Offer};
 
 use crate::optimistic::{Marked, Optimistic};
+
+/// The options of the engine.
+pub static OPTIONS: [Offer; 4] =
+    [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&RO_MODE), Offer::of(&OCC_ROUNDS)];
 
 /// The engine.
 pub const ENGINE: CommitEngine = CommitEngine {
     name: "regions-silo",
     refusal: Abort::Validation,
     is_strict: true,
-    control: |_, bugs| Box::new(Optimistic::new(Marked::Undecided, bugs)),
+    control: |options, bugs| {
+        Box::new(Optimistic::new(Marked::Undecided, bugs).in_rounds(options.number(&OCC_ROUNDS)))
+    },
 };
