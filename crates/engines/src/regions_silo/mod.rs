@@ -7,14 +7,10 @@
 //! `docs/protocols/regions.md`, section "Silo".
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::{BACKOFF, EARLY_APPLY, OCC_ROUNDS, RO_MODE};
-use ordain_model::{Abort, Offer};
+use ordain_commit::options::OCC_ROUNDS;
+use ordain_model::Abort;
 
 use crate::optimistic::{Marked, Optimistic};
-
-/// The options of the engine.
-pub static OPTIONS: [Offer; 4] =
-    [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&RO_MODE), Offer::of(&OCC_ROUNDS)];
 
 /// The engine.
 pub const ENGINE: CommitEngine = CommitEngine {

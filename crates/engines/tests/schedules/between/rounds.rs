@@ -115,13 +115,13 @@ fn scenario_4_two_transactions_that_lock_first_do_not_skew() {
 /// M writes at A and B. A has locked and B has not been asked; L reads at A what M writes there. Answers with M's server and A's.
 fn locked_at_one() -> (World, [NodeId; 2], [Ticket; 2]) {
     let mut w = regions(3, Bugs::NONE);
-    let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (x, y) = (w.key_in(0, 0), w.key_in(1, 0));
     let (a, b, c) = (w.led_by(0), w.led_by(1), w.led_by(2));
     hold_parts(&mut w, c, b);
-    let m = w.step_of(c, (1, 1, true), &[Do::Append(x), Do::Append(y)]);
+    let m = w.command(c, ids::MSET, &[&x, b"1", &y, b"2"]);
     w.run(millis(5));
     assert_eq!((under_way(&w, a), in_doubt(&w, a), under_way(&w, b)), (1, 0, 0));
-    let l = w.ask(a, &[Do::Read(x)]);
+    let l = w.command(a, ids::GET, &[&x]);
     w.run(millis(20));
     assert!(w.answer(l).is_none(), "it waits for M's lock");
     (w, [c, a], [m, l])
@@ -185,7 +185,8 @@ fn who_has_locked_an_earlier_attempt_has_not_locked_the_next() {
     w.run(millis(5));
     let l = w.ask(b, &[Do::Append(y)]);
     w.committed(l);
-    w.run(millis(5));
+    // C's view comes to show it.
+    w.run(millis(300));
     let next = hold_parts(&mut w, c, a);
     w.release(request);
     w.until("B's lock on the next attempt", |w| under_way(w, b) == 1 && under_way(w, a) == 0);
@@ -207,12 +208,13 @@ fn two_rounds_are_two_round_trips() {
         w.set_apart(millis(50));
         let (x, y, z) = (w.list_in(0, 0), w.list_in(1, 0), w.list_in(2, 0));
         let a = w.led_by(0);
-        let all = [
-            (w.ask(a, &[Do::Append(x)]), 0),
-            (w.ask(a, &[Do::Read(y), Do::Read(z)]), 1),
-            (w.ask(a, &[Do::Append(y), Do::Append(z)]), trips),
+        let all: [(&[Do], u64); 3] = [
+            (&[Do::Append(x)], 0),
+            (&[Do::Read(y), Do::Read(z)], 1),
+            (&[Do::Append(y), Do::Append(z)], trips),
         ];
-        for (txn, trips) in all {
+        for (ops, trips) in all {
+            let txn = w.ask(a, ops);
             w.committed(txn);
             let took = w.took(txn);
             assert!(took >= millis(100 * trips) && took < millis(100 * trips + 10), "{rounds}: {took:?}");
