@@ -681,7 +681,13 @@ impl Coordinator {
 
     /// The time at which something is to be done by [`Coordinator::pass`], if any is.
     pub fn due(&self) -> Option<Micros> {
-        [self.agenda.first(), self.forgets_at, self.announcing.due(), self.voting.due(), self.reserving.due()]
+        [
+            self.agenda.first(),
+            self.forgets_at,
+            self.announcing.due(),
+            self.voting.due(),
+            self.reserving.due(),
+        ]
             .into_iter()
             .flatten()
             .min()

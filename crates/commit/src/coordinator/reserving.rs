@@ -125,21 +125,14 @@ impl Reserving {
         let pairs = self.of_key.values().map(BTreeSet::len).sum::<usize>();
         let named = self.reserved.values().map(|reserved| reserved.keys.len()).sum::<usize>();
         if (pairs, named) != (self.pairs, self.pairs) {
-            return Err(format!(
-                "{} records are reserved, {pairs} by key and {named} by transaction",
-                self.pairs
-            ));
+            return Err(format!("{} records are reserved, {pairs} by key and {named} by transaction", self.pairs));
         }
         for (key, turns) in &self.of_key {
             let is_its = |(since, of): &Turn| {
-                self.reserved
-                    .get(of)
-                    .is_some_and(|reserved| reserved.since == *since && reserved.keys.contains(key))
+                self.reserved.get(of).is_some_and(|reserved| reserved.since == *since && reserved.keys.contains(key))
             };
             if turns.is_empty() || !turns.iter().all(is_its) {
-                return Err(format!(
-                    "the record {key:?} is reserved for {turns:?}, and not all of them know it"
-                ));
+                return Err(format!("the record {key:?} is reserved for {turns:?}, and not all of them know it"));
             }
         }
         Ok(())
@@ -178,7 +171,13 @@ impl Coordinator {
         self.keep_for(of, since, all, desk);
     }
 
-    fn keep_for(&mut self, of: TransactionId, since: Millis, keys: BTreeSet<KeyHash>, desk: &Desk<'_>) {
+    fn keep_for(
+        &mut self,
+        of: TransactionId,
+        since: Millis,
+        keys: BTreeSet<KeyHash>,
+        desk: &Desk<'_>,
+    ) {
         let now = desk.elapsed();
         self.reserving.expire(now);
         let held = self.reserving.reserve(of, since, keys, now.plus(KEPT_FOR));
@@ -211,8 +210,9 @@ impl Coordinator {
 
     /// Transactions that wait for a reservation begin their attempts.
     fn look_again(&mut self, held: BTreeSet<u64>, desk: &Desk<'_>) {
-        let waits =
-            |number: &u64| self.live.get(number).is_some_and(|live| matches!(live.state, State::Waiting));
+        let waits = |number: &u64| {
+            self.live.get(number).is_some_and(|live| matches!(live.state, State::Waiting))
+        };
         held.into_iter().filter(waits).for_each(|number| self.agenda.set(number, desk.elapsed()));
     }
 
@@ -272,10 +272,7 @@ mod tests {
         let mut all = Reserving::default();
         all.reserve(second, Millis(7), keys([1, 2]), Micros(100));
         all.reserve(first, Millis(5), keys([2, 3]), Micros(100));
-        assert_eq!(
-            [1, 2, 3, 4].map(|key| keeps(&all, other, key, 0)),
-            [Some(second), Some(first), Some(first), None]
-        );
+        assert_eq!([1, 2, 3, 4].map(|key| keeps(&all, other, key, 0)), [Some(second), Some(first), Some(first), None]);
         assert_eq!([1, 2].map(|key| keeps(&all, second, key, 0)), [None, Some(first)]);
         assert_eq!([2, 3].map(|key| keeps(&all, first, key, 0)), [None, None]);
         all.reserved.get_mut(&first).unwrap().held.insert(4);
