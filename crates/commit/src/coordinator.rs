@@ -54,7 +54,7 @@ use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Pro
 use crate::options::pause;
 use crate::stamps::Stamps;
 use crate::view::{Anti, View};
-use crate::voting::Voting;
+use crate::voting::{No, Voting};
 use agenda::Agenda;
 use answers::Answers;
 use attempt::Executing;
@@ -235,6 +235,7 @@ impl Coordinator {
             part: None,
             is_regional: false,
             no: None,
+            losses: 0,
             reserved: None,
         };
         if let Some(request) = live.request() {
@@ -316,9 +317,8 @@ impl Coordinator {
         if !executing.send(who, live.age, (&live.chunk, live.at), &snapshot, desk) {
             return self.retry_later(number, Abort::TermChanged, desk);
         }
-        let is_done = executing.is_done();
-        self.agenda.set(number, desk.elapsed().plus(live.patience(desk.site)));
-        if is_done {
+        self.agenda.set(number, desk.elapsed().plus(ATTEMPT_MAX));
+        if executing.is_done() {
             self.finish_executing(number, desk);
         }
     }
@@ -413,9 +413,14 @@ impl Coordinator {
         let has_effect = failure.is_none() && (executing.has_written() || session.is_some())
             || does == Some(Does::Validate);
         let elsewhere = executing.take_elsewhere(desk.site);
+        let orphan = parts::orphan(&live.chunk, txn, &elsewhere);
         // Views do nothing more for the attempt.
         for (shard, lead) in views {
             desk.tell_participant(shard, lead.term, Protocol::Finish(who, None));
+        }
+        if let Some(by) = orphan.filter(|_| has_effect || is_validated) {
+            live.no = Some(No { by, reason: Abort::StaleView });
+            return self.retry_later(number, Abort::StaleView, desk);
         }
         let elsewhere = if has_effect || is_validated { elsewhere } else { BTreeMap::new() };
         if !has_effect && desk.site.stamps.are_two() && !desk.site.stamps.spare(live.reads) {
@@ -681,13 +686,7 @@ impl Coordinator {
 
     /// The time at which something is to be done by [`Coordinator::pass`], if any is.
     pub fn due(&self) -> Option<Micros> {
-        [
-            self.agenda.first(),
-            self.forgets_at,
-            self.announcing.due(),
-            self.voting.due(),
-            self.reserving.due(),
-        ]
+        [self.agenda.first(), self.forgets_at, self.announcing.due(), self.voting.due(), self.reserving.due()]
             .into_iter()
             .flatten()
             .min()

@@ -751,7 +751,11 @@ mod tests {
                 Said::No(Abort::StaleView, Millis(9)),
                 vec![PartitionId(2)],
             ))),
-            termed(Protocol::Reserve(Reservation { of: who.transaction, since: Millis(7), keys: vec![1 << 60, 3] })),
+            termed(Protocol::Reserve(Reservation {
+                of: who.transaction,
+                since: Millis(7),
+                keys: vec![1 << 60, 3],
+            })),
             termed(Protocol::Release(who.transaction)),
             termed(Protocol::Ballot(Ballot::Ask(who))),
             termed(Protocol::Ballot(Ballot::Locked(who))),

@@ -149,6 +149,9 @@ impl Replay {
             if has_members(settings) {
                 participant = participant.comparing();
             }
+            if log_of(settings) == LogKind::Region {
+                participant = participant.of_region();
+            }
             match settings.stopwatches.get(place) {
                 Some(stopwatch) => participant.with_stopwatch(stopwatch.clone()),
                 None => participant,
@@ -363,10 +366,10 @@ fn lacking(
 /// The ways of regions; none where partitions are not regions.
 fn regional(settings: &NodeSettings) -> Option<Regional> {
     let options = &settings.options;
-    settings.topology.has_storage().then(|| Regional {
-        reading: options.choice(&RO_MODE),
-        m_retries: options.number(&M_RETRIES) as u32,
-    })
+    settings
+        .topology
+        .has_storage()
+        .then(|| Regional { reading: options.choice(&RO_MODE), m_retries: options.number(&M_RETRIES) as u32 })
 }
 
 /// The kind of a partition's log.

@@ -8,8 +8,7 @@ use ordain_model::{Chunk, Micros, Millis, PartitionId, RequestNo, RoMode, Sessio
 use super::attempt::{End, Executing};
 use super::open::{Open, Settling};
 use super::parts::{Does, Elsewhere, Part};
-use super::rounds::LOCK_WAIT;
-use super::{ATTEMPT_MAX, Asker, session_of};
+use super::{Asker, session_of};
 use crate::concurrency::Reads;
 use crate::desk::Site;
 use crate::entry::{Commit, Hold};
@@ -43,8 +42,10 @@ pub(super) struct Live {
     pub(super) is_regional: bool,
     /// The last no of another region, since the attempt began.
     pub(super) no: Option<No>,
-    /// The time at which its records were reserved first, if they are.
-    pub(super) reserved: Option<Millis>,
+    /// The attempts that other regions have refused.
+    pub(super) losses: u32,
+    /// The times at which its records were reserved first, by the clock, and last, since the node started; if they are.
+    pub(super) reserved: Option<(Millis, Micros)>,
 }
 
 impl Live {
@@ -69,13 +70,6 @@ impl Live {
     /// True if another region has asked for it: no other attempt is made.
     pub(super) fn is_of_others(&self) -> bool {
         self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
-    }
-
-    /// An attempt that has not ended by itself is given up after so long.
-    pub(super) fn patience(&self, site: &Site) -> Micros {
-        let is_part = self.part.as_ref().is_some_and(|part| part.does == Does::Validate);
-        // Other regions have locked already what the transaction writes there.
-        if site.locks_first && is_part { LOCK_WAIT } else { ATTEMPT_MAX }
     }
 
     /// True if a region is to say something before the attempt can be promised here: all of those that the initiator asks, and the initiator itself,

@@ -16,9 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::serial::seed_of;
-use ordain_model::{
-    Abort, Chunk, Epoch, Gsn, Micros, OpenId, PartitionId, RequestNo, SessionId, Step,
-};
+use ordain_model::{Abort, Chunk, Epoch, Gsn, Micros, OpenId, PartitionId, RequestNo, SessionId, Step};
 use ordain_role::NodeId;
 
 use super::attempt::{End, Executing, Former};

@@ -12,16 +12,10 @@
 
 use std::collections::BTreeSet;
 
-use ordain_model::Micros;
-
 use super::{ATTEMPT_MAX, Coordinator, State};
 use crate::desk::Desk;
 use crate::ids::AttemptId;
 use crate::message::Own;
-
-/// A part waits so long at most for what others have locked in its region. Transactions of this region alone are over by then. One of several
-/// may itself wait for this one in another region, where both have locked something.
-pub(super) const LOCK_WAIT: Micros = Micros::from_millis(20);
 
 impl Coordinator {
     /// Locks what an attempt has written at these participants of this node: the first round.

@@ -4,6 +4,7 @@
 mod beginnings;
 mod between;
 mod bounds;
+mod children;
 mod connections;
 mod cuts;
 mod expiry;
@@ -16,6 +17,7 @@ mod snapshot_scenarios;
 mod snapshots;
 mod sources;
 mod stamps;
+mod starving;
 mod tables;
 mod terms;
 mod versions;
