@@ -45,6 +45,7 @@ impl Bench {
             refusal: Abort::Died,
             stamps: crate::Stamps::OfTransaction,
             validates: false,
+            locks_first: false,
             snapshots: crate::Snapshots::Never,
             propagation: crate::desk::Propagation::default(),
             regions: None,

@@ -173,7 +173,7 @@ impl Cohort {
                 bounds,
                 snapshot,
                 has_effect: false,
-                is_alone: true,
+                lets_reads_go: true,
                 is_promised: false,
                 oldest: Age(0),
             };

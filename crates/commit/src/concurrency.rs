@@ -227,6 +227,18 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Called before it is [validated](ConcurrencyControl::validate).
     fn keep_reads(&mut self, _who: AttemptId) {}
 
+    /// True if a transaction of several regions is validated in two rounds: what it writes is [locked](ConcurrencyControl::lock_writes) in all of them
+    /// before what it has read is validated in any (regions.md, 4.6). Then what it has read may change once it is validated.
+    fn locks_first(&self) -> bool {
+        false
+    }
+
+    /// Locks what an attempt has written, without waiting, before it is [validated](ConcurrencyControl::validate); answers whether nobody else is in the
+    /// way. Of a control that [locks first](ConcurrencyControl::locks_first).
+    fn lock_writes(&mut self, _store: &mut MemoryStore, _who: AttemptId) -> bool {
+        true
+    }
+
     /// Reports the records that an attempt has read, with the versions that they had. Of views alone.
     fn read_so_far(&self, _who: AttemptId, _show: &mut dyn FnMut(RecordId, Gsn)) {}
 

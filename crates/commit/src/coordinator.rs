@@ -29,6 +29,7 @@ mod outcomes;
 mod parts;
 mod reasons;
 mod reserving;
+mod rounds;
 mod stamping;
 #[cfg(test)]
 mod tests;
@@ -588,16 +589,12 @@ impl Coordinator {
             State::Executing(executing) => executing.touches(partition),
             State::Confirming { shards, .. }
             | State::Voting { shards, .. }
+            | State::Locking { shards, .. }
             | State::Validating { shards, .. } => shards.iter().any(|(_, lead)| lead.partition == partition),
             State::Open(_) => live.open.as_ref().is_some_and(|open| open.former.touches(partition)),
             State::Deciding { .. } | State::Waiting => false,
         };
-        let asks = |live: &Live| {
-            let part = live.part.as_ref().filter(|_| !matches!(live.state, State::Deciding { .. }));
-            part.is_some_and(|part| {
-                part.does == Does::Initiate && part.participants.iter().any(|of| of.partition == partition)
-            })
-        };
+        let asks = |live: &Live| live.needs_region(partition);
         let touched: Vec<u64> = self
             .live
             .iter()
@@ -633,6 +630,7 @@ impl Coordinator {
             State::Executing(executing) => (executing.shards(), BTreeSet::new()),
             State::Confirming { shards, .. } => (shards.clone(), BTreeSet::new()),
             State::Voting { shards, .. }
+            | State::Locking { shards, .. }
             | State::Validating { shards, .. }
             | State::Deciding { shards, .. } => {
                 let asked = shards.iter().map(|(_, lead)| lead.partition).filter(|p| *p != own).collect();
@@ -820,6 +818,10 @@ impl Coordinator {
                 State::Confirming { awaited, .. } | State::Voting { awaited, .. } => !awaited.is_empty(),
                 State::Validating { awaited, .. } => !awaited.is_empty(),
                 State::Deciding { .. } | State::Waiting => true,
+                State::Locking { awaited, .. } => {
+                    let is_locked = live.part.as_ref().is_some_and(|part| self.voting.has_locked(part.of));
+                    awaited.is_empty() == is_locked
+                }
                 State::Open(settling) => settling.is_some() != live.askers.is_empty(),
             };
             if !waits {

@@ -50,6 +50,8 @@ pub struct Site {
     pub stamps: Stamps,
     /// True if the concurrency control decides about attempts when they are to commit.
     pub validates: bool,
+    /// True if regions lock what a transaction of several writes before any of them validates what it has read.
+    pub locks_first: bool,
     /// When attempts take their snapshots.
     pub snapshots: Snapshots,
     /// The ways in which decisions become known, and readers that are over, with snapshots.

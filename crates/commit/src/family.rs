@@ -73,6 +73,11 @@ impl CommitEngine {
         (self.control)(&Options::default(), Bugs::NONE).validates()
     }
 
+    /// True if a transaction of several regions is validated in two rounds with these options.
+    pub fn locks_first(&self, options: &Options) -> bool {
+        (self.control)(options, Bugs::NONE).locks_first()
+    }
+
     /// When attempts take their snapshots.
     pub fn snapshots(&self) -> Snapshots {
         (self.control)(&Options::default(), Bugs::NONE).snapshots()

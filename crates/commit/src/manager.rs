@@ -710,6 +710,10 @@ impl Manager {
                     self.cohort.validated(who, shard, may, &mut desk);
                 }
             }
+            Own::Locked(who, shard, is_locked) => {
+                let mut desk = desk!(self, now, out);
+                self.coordinator.locked_at(who, (usize::from(shard), is_locked), &mut desk);
+            }
             Own::Ready(term) => self.ready(term, now, out),
             Own::Viewed(lead) if self.views.note(lead) => {
                 self.coordinator.disturbed(lead.partition, &mut desk!(self, now, out));

@@ -420,6 +420,10 @@ pub enum Own {
     /// Participant of that number to manager: the stamps that it may have, or none, and what it has seen here; nothing if it is not complete here.
     /// What it holds, if that is promised.
     Validated(AttemptId, u16, Option<Bounds>, View, Vec<Hold>),
+    /// Manager to participant: lock what this attempt has written, before it is validated.
+    Lock(AttemptId),
+    /// Participant of that number to manager: it is locked, or is not, as another attempt is in the way or this one is not complete here.
+    Locked(AttemptId, u16, bool),
     /// Manager to participant: a home is led in this term. What its former leaders began and nobody has promised is over.
     Home(Lead),
     /// Manager to participant: this attempt of another home is over; it was not promised.
@@ -462,9 +466,10 @@ pub struct Validation {
     pub snapshot: Snapshot,
     /// The attempt has an effect, if it commits and has written something.
     pub has_effect: bool,
-    /// It is decided with the answer, or has changed nothing: what it has read may change from then on.
-    pub is_alone: bool,
-    /// It is one region's part of a transaction of several: what it has read stays as it is, and the log alone ends it once it is validated.
+    /// What it has read may change once it is validated: the answer decides it, it has changed nothing, or all regions have locked what it writes.
+    pub lets_reads_go: bool,
+    /// It is one region's part of a transaction of several: the log alone ends it once it is validated, and what it has read stays as it is until
+    /// then, unless that may change.
     pub is_promised: bool,
     /// No attempt of the home that is under way, or to come, has an earlier stamp; 0 if that is not known.
     pub oldest: Age,
@@ -753,6 +758,8 @@ mod tests {
             })),
             termed(Protocol::Release(who.transaction)),
             termed(Protocol::Ballot(Ballot::Ask(who))),
+            termed(Protocol::Ballot(Ballot::Locked(who))),
+            termed(Protocol::Ballot(Ballot::Validate(who))),
             termed(Protocol::Ballot(Ballot::Known(who))),
             termed(Protocol::Ballot(Ballot::Forget(vec![who, who]))),
             termed(Protocol::Ballot(Ballot::Checked(who, Some((Abort::StaleView, Millis(9)))))),

@@ -111,6 +111,7 @@ impl Replay {
             refusal: family.engine.refusal,
             stamps: family.engine.stamps(),
             validates: family.engine.validates(),
+            locks_first: family.engine.locks_first(&settings.options),
             snapshots: family.engine.snapshots(),
             propagation: Propagation {
                 delay: Micros(settings.options.number(&PROPAGATE_DELAY_US)),

@@ -143,6 +143,22 @@ pub static EARLY_APPLY: OptionInfo = OptionInfo {
     needs: None,
 };
 
+/// The number of rounds in which regions validate a transaction of several.
+pub static OCC_ROUNDS: OptionInfo = OptionInfo {
+    name: "occ-rounds",
+    value_name: "N",
+    doc: "The number of rounds in which regions validate a transaction of several. `1`: each locks what is written there, validates \
+          what was read and votes; what was read must not change until the outcome is known. `2`, as in the paper: all lock first, and \
+          validate and vote once all have locked; what was read may change then, and a commit takes two round trips",
+    kind: OptionKind::Integer { unit: "rounds", min: 1, max: 2 },
+    default: OptionValue::Integer(1),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: true,
+    changes_at_run_time: false,
+    needs: None,
+};
+
 /// The promise to what only reads, of records of other regions.
 pub static RO_MODE: OptionInfo = OptionInfo {
     name: "ro-mode",

@@ -643,6 +643,7 @@ impl Participant {
                 out.send(self.manager, Own::Gathered(who, gathered));
             }
             Own::Validate(who, validation) => self.answer_validation(who, &validation, out),
+            Own::Lock(who) => self.lock_writes(who, out),
             // The log has the outcome of what is promised: it is on its way here if the manager knows already.
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
@@ -651,6 +652,7 @@ impl Participant {
             Own::Refuse(who, behind) => self.refuse(who, behind, out),
             Own::Gathered(..)
             | Own::Validated(..)
+            | Own::Locked(..)
             | Own::Ready(_)
             | Own::Viewed(_)
             | Own::Taken(_)

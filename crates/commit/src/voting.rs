@@ -9,6 +9,7 @@
 //! |------------|----------------------|-------------------------|-----------------------|-------------------|
 //! | unknown    | runs and validates   | kept                    | asks the initiator    | Refused: no       |
 //! | Running    | -                    | kept; a no: Refused     | - (it ends by itself) | pending           |
+//! | Locked     | -                    | kept; a no: Refused     | - (it ends by itself) | pending           |
 //! | Promising  | -                    | kept                    | -                     | pending           |
 //! | Promised   | yes                  | all yes: Committed; a no: Aborted | asks the missing ones | yes, and those held |
 //! | Refused    | no                   | -                       | -                     | no                |
@@ -18,6 +19,9 @@
 //! Once a promise is handed to the log there is a yes or silence (commit.md, schedule 8): whoever leads next may find it there. A no is not
 //! in the log. It counts from the incarnation that was asked to take part, or from a later one, which has read all of the log before. An
 //! earlier one may say no to what a later one has promised.
+//!
+//! With two rounds (4.6) a region that has run its part locks what that writes, and tells the initiator: Locked, which is no vote. Once all have
+//! told it so, the initiator tells all, and each is Running again while it validates. Who is Locked for too long says no.
 //!
 //! What has committed is kept in the log of each region until the initiator says that all know ([`Agreed::decided`]); an attempt that a
 //! region does not know has not committed there.
@@ -62,6 +66,10 @@ pub enum Ballot {
     Forget(Vec<AttemptId>),
     /// To the initiator of what only reads: what it has read of the sender's region is the newest, or not for this reason, at a time there. No vote.
     Checked(AttemptId, Option<(Abort, Millis)>),
+    /// To the initiator: what the transaction writes in the sender's region is locked. No vote.
+    Locked(AttemptId),
+    /// Of the initiator: all regions have locked, and the receiver is to validate its part and to vote.
+    Validate(AttemptId),
 }
 
 codec!(enum Ballot {
@@ -70,6 +78,8 @@ codec!(enum Ballot {
     2 => Known(of),
     3 => Forget(attempts),
     4 => Checked(of, no),
+    5 => Locked(of),
+    6 => Validate(of),
 });
 
 /// The word of a region on a transaction.
@@ -103,6 +113,8 @@ enum Stage {
     Unknown,
     /// It is run and validated, as this attempt.
     Running(AttemptId),
+    /// What it writes is locked, and it is not validated before others have locked too.
+    Locked(AttemptId),
     /// Its promise is on its way into the log, or in the log at this place and not durable there.
     Promising(AttemptId, Option<Epoch>),
     /// Its promise is durable.
@@ -121,6 +133,8 @@ struct Poll {
     participants: Vec<Lead>,
     /// The votes of others, with the terms in which they were given: the reason for a no.
     votes: BTreeMap<PartitionId, (Term, Option<Abort>)>,
+    /// The other regions that have locked what the transaction writes there, at the initiator.
+    locked: BTreeSet<PartitionId>,
     asks_at: Option<Micros>,
     pause: Micros,
 }
@@ -189,7 +203,8 @@ pub struct Voting {
 
 impl Poll {
     fn new(stage: Stage, participants: Vec<Lead>) -> Poll {
-        Poll { stage, participants, votes: BTreeMap::new(), asks_at: None, pause: ASK_AFTER }
+        let (votes, locked) = (BTreeMap::new(), BTreeSet::new());
+        Poll { stage, participants, votes, locked, asks_at: None, pause: ASK_AFTER }
     }
 
     /// The verdict of others: the reason of one who has said no, and may; `None` in it if all have said yes.
@@ -218,7 +233,7 @@ impl Poll {
     /// The word of this region.
     const fn said(&self) -> Said {
         match self.stage {
-            Stage::Unknown | Stage::Running(_) | Stage::Promising(..) => Said::Pending,
+            Stage::Unknown | Stage::Running(_) | Stage::Locked(_) | Stage::Promising(..) => Said::Pending,
             Stage::Promised(_) => Said::Yes,
             Stage::Refused(reason) => Said::No(reason, Millis(0)),
             Stage::Concluding { no: None, .. } => Said::Committed,
@@ -256,7 +271,7 @@ impl Voting {
         let poll = self.polls.entry(of).or_insert_with(|| Poll::new(Stage::Unknown, Vec::new()));
         match poll.stage {
             Stage::Unknown => {}
-            Stage::Running(_) | Stage::Promising(..) => return Requested::Known,
+            Stage::Running(_) | Stage::Locked(_) | Stage::Promising(..) => return Requested::Known,
             Stage::Promised(_) | Stage::Refused(_) | Stage::Concluding { .. } => {
                 let said = poll.said();
                 self.say(of.home().partition, of, said, desk);
@@ -287,7 +302,7 @@ impl Voting {
     pub fn refuse(&mut self, of: AttemptId, reason: Abort, desk: &mut Desk<'_>) {
         let Some(poll) = self.polls.get_mut(&of) else { return };
         match poll.stage {
-            Stage::Unknown | Stage::Running(_) => {}
+            Stage::Unknown | Stage::Running(_) | Stage::Locked(_) => {}
             // It has said so before, for what another region has said.
             Stage::Refused(_) => return,
             Stage::Promising(..) | Stage::Promised(_) | Stage::Concluding { .. } => {
@@ -301,6 +316,61 @@ impl Voting {
             // Nobody asks its initiator to take part.
             self.polls.remove(&of);
         }
+    }
+
+    /// What the part writes is locked here; answers the part if it is to be validated now, as all have locked.
+    pub fn lock(&mut self, of: AttemptId, desk: &mut Desk<'_>) -> Option<AttemptId> {
+        let poll = self.polls.get_mut(&of)?;
+        let Stage::Running(part) = poll.stage else { return None };
+        // Planted, LOCKED-FIRST: it is validated at once, whoever else has locked.
+        if desk.site.bugs.has(Bug::ValidateBeforeLocked) {
+            return Some(part);
+        }
+        poll.stage = Stage::Locked(part);
+        let home = of.home().partition;
+        if home != desk.site.partition {
+            desk.tell_manager(home, Protocol::Ballot(Ballot::Locked(of)));
+        }
+        self.call(of, desk)
+    }
+
+    /// Takes the word of another region that it has locked what the transaction writes there; answers the part of this region, the initiator's, if it is
+    /// to be validated now, as all have locked.
+    pub fn locked(&mut self, from: Lead, of: AttemptId, desk: &mut Desk<'_>) -> Option<AttemptId> {
+        let poll = self.polls.get_mut(&of)?;
+        if poll.participants.contains(&from) {
+            poll.locked.insert(from.partition);
+        }
+        self.call(of, desk)
+    }
+
+    /// Has all regions validate their parts, if this one is the initiator and all have locked; answers its own part then.
+    fn call(&mut self, of: AttemptId, desk: &mut Desk<'_>) -> Option<AttemptId> {
+        let own = desk.site.partition;
+        let poll = self.polls.get_mut(&of).filter(|_| of.home().partition == own)?;
+        let Stage::Locked(part) = poll.stage else { return None };
+        let mut others = poll.participants.iter().map(|lead| lead.partition).filter(|region| *region != own);
+        if !others.all(|region| poll.locked.contains(&region)) {
+            return None;
+        }
+        poll.stage = Stage::Running(part);
+        for region in std::mem::take(&mut poll.locked) {
+            desk.tell_manager(region, Protocol::Ballot(Ballot::Validate(of)));
+        }
+        Some(part)
+    }
+
+    /// The initiator says that all regions have locked; answers the part of this region, which is to be validated now.
+    pub fn called(&mut self, from: Lead, of: AttemptId) -> Option<AttemptId> {
+        let poll = self.polls.get_mut(&of).filter(|_| of.home() == from)?;
+        let Stage::Locked(part) = poll.stage else { return None };
+        poll.stage = Stage::Running(part);
+        Some(part)
+    }
+
+    /// True if what the part of this region writes is locked, and it is not validated before others have locked too.
+    pub fn has_locked(&self, of: AttemptId) -> bool {
+        self.polls.get(&of).is_some_and(|poll| matches!(poll.stage, Stage::Locked(_)))
     }
 
     /// The promise of the part is handed to the log.
@@ -501,7 +571,7 @@ impl Voting {
                 self.append_outcome(of, desk);
             }
             // Nobody has this region's yes.
-            (Stage::Running(part), Some(no)) => {
+            (Stage::Running(part) | Stage::Locked(part), Some(no)) => {
                 self.verdicts.push(Verdict { of, part, end: End::Dropped(no) });
                 self.refuse(of, no.reason, desk);
             }
@@ -511,7 +581,7 @@ impl Voting {
             }
             // A promise that is on its way is concluded when it is there. What is promised nowhere here has not committed.
             (Stage::Promising(..) | Stage::Refused(_) | Stage::Concluding { .. }, _) => {}
-            (Stage::Unknown | Stage::Running(_), None) => {}
+            (Stage::Unknown | Stage::Running(_) | Stage::Locked(_), None) => {}
         }
     }
 

@@ -55,6 +55,8 @@ bugs! {
     VoteBeforeLog = "vote-before-log",
     /// A region votes yes before its promise is durable.
     VoteUndurable = "vote-undurable",
+    /// A region validates what a transaction has read there before all regions have locked what it writes.
+    ValidateBeforeLocked = "validate-before-locked",
     /// A region's no counts whoever of its incarnations has said it.
     CountAnyNo = "count-any-no",
     /// A region that has said no for want of a request takes the request when it comes.

@@ -94,11 +94,14 @@ impl Coordinator {
         let State::Voting { shards, .. } = &mut live.state else { return };
         let own = shards.iter().filter(|(_, lead)| lead.partition == desk.site.partition);
         // Locks of a part are promised with it, so its participants are asked for them.
-        let promises = live.part.as_ref().is_some_and(|part| part.does != Does::Check);
-        let own: BTreeSet<usize> = match desk.site.validates || promises {
+        let part = live.part.as_ref().filter(|part| part.does != Does::Check);
+        let own: BTreeSet<usize> = match desk.site.validates || part.is_some() {
             true => own.map(|(shard, _)| *shard).collect(),
             false => BTreeSet::new(),
         };
+        if desk.site.locks_first && part.is_some_and(|part| !part.is_locked) {
+            return self.lock(number, own, desk);
+        }
         if own.is_empty() {
             return self.decide(number, desk);
         }
@@ -125,10 +128,12 @@ impl Coordinator {
             ready.bounds = Bounds::at(stamp);
         }
         let (bounds, has_effect, oldest) = (ready.bounds, ready.end.is_none(), self.stamping.oldest());
-        let is_promised = live.part.as_ref().is_some_and(|part| part.does != Does::Check);
-        let is_alone =
-            !has_effect || awaited.len() == 1 && ready.commit.participants.is_empty() && !is_promised;
-        let validation = Validation { bounds, snapshot, has_effect, is_alone, is_promised, oldest };
+        let part = live.part.as_ref();
+        let is_promised = part.is_some_and(|part| part.does != Does::Check);
+        let is_alone = awaited.len() == 1 && ready.commit.participants.is_empty() && !is_promised;
+        // Where all regions have locked, every lock comes before every check of a read (regions.md, 4.1).
+        let lets_reads_go = !has_effect || is_alone || part.is_some_and(|part| part.is_locked);
+        let validation = Validation { bounds, snapshot, has_effect, lets_reads_go, is_promised, oldest };
         for shard in awaited.iter() {
             let participant = desk.site.participant(desk.site.node, *shard);
             desk.out.send(participant, Own::Validate(who, validation.clone()));

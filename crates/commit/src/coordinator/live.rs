@@ -72,6 +72,19 @@ impl Live {
         self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
     }
 
+    /// True if a region is to say something before the attempt can be promised here: all of those that the initiator asks, and the initiator itself,
+    /// once what is written here is locked.
+    pub(super) fn needs_region(&self, region: PartitionId) -> bool {
+        let part = self.part.as_ref().filter(|_| !matches!(self.state, State::Deciding { .. }));
+        part.is_some_and(|part| match part.does {
+            Does::Initiate => part.participants.iter().any(|lead| lead.partition == region),
+            Does::Validate => {
+                matches!(self.state, State::Locking { .. }) && part.of.home().partition == region
+            }
+            Does::Check => false,
+        })
+    }
+
     /// True if what it has read of other regions has to be validated there, though it has no effect.
     pub(super) fn is_validated(&self, site: &Site) -> bool {
         let is_past = site.regions.is_some_and(|regional| regional.reading == RoMode::Stale);
@@ -97,6 +110,8 @@ pub(super) enum State {
     Confirming { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, bounds: Bounds, end: End },
     /// Its participants vote: `awaited` have not promised it.
     Voting { awaited: BTreeSet<PartitionId>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
+    /// It is of several regions, and all lock what it writes before any validates: `awaited` of this node's participants have not.
+    Locking { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The others have promised it: `awaited` of this node's participants have not said with which stamps it may commit.
     Validating { awaited: BTreeSet<usize>, shards: Vec<(usize, Lead)>, ready: Box<Ready> },
     /// The decision is on its way into the log, which keeps the reply to a request of a session: `reply` is that to any other.

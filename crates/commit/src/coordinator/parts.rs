@@ -6,6 +6,10 @@
 //!  both:       Deciding: PREPARE in the log ─▶ a vote to all ─▶ all have voted: OUTCOME in the log ─▶ answered
 //! ```
 //!
+//! With two rounds both come from Executing to Locking, and all go on to Validating once all have locked ([`rounds`]).
+//!
+//! [`rounds`]: super::rounds
+//!
 //! A part is a transaction of its region like any other, with the engine's concurrency control, up to its decision: there it is promised,
 //! and [`Voting`] sees to the rest. What only reads is checked by each region that it has read, and nobody votes.
 //!
@@ -45,6 +49,8 @@ pub struct Part {
     pub does: Does,
     /// The regions that vote, in the terms in which the initiator knew them.
     pub participants: Vec<Lead>,
+    /// All regions have locked what the transaction writes there, where they lock first.
+    pub is_locked: bool,
 }
 
 /// The task of a region in a transaction of several.
@@ -127,7 +133,7 @@ impl Coordinator {
             participants.push(lead);
         }
         let (of, age, now) = (live.who(number), live.age, desk.clock.max(self.latest));
-        let part = Part { of, does: Does::Initiate, participants: participants.clone() };
+        let part = Part { of, does: Does::Initiate, participants: participants.clone(), is_locked: false };
         live.part = Some(Box::new(part));
         self.voting.run(of, of, &participants);
         // One that waits between two attempts has no votes to come, and will ask again under its number.
@@ -211,7 +217,8 @@ impl Coordinator {
         if desk.site.stamps == Stamps::OfTransaction {
             live.age = age;
         }
-        live.part = Some(Box::new(Part { of, does, participants: participants.clone() }));
+        let part = Part { of, does, participants: participants.clone(), is_locked: false };
+        live.part = Some(Box::new(part));
         if does == Does::Validate {
             // Its first attempt, which is the only one unless it begins again at a later time.
             let first = AttemptId { attempt: 1, ..live.who(number) };
@@ -354,6 +361,14 @@ impl Coordinator {
             Ballot::Known(of) => self.voting.acknowledged(from, of, desk),
             Ballot::Forget(attempts) => self.voting.forget(from, &attempts, desk),
             Ballot::Checked(of, no) => self.checked(from, of, no.map(|(reason, _)| reason), desk),
+            Ballot::Locked(of) => {
+                let part = self.voting.locked(from, of, desk);
+                part.into_iter().for_each(|part| self.locked_by_all(part, desk));
+            }
+            Ballot::Validate(of) => {
+                let part = self.voting.called(from, of);
+                part.into_iter().for_each(|part| self.locked_by_all(part, desk));
+            }
         }
         self.take_verdicts(desk);
     }

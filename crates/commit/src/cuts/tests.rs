@@ -57,6 +57,7 @@ impl World {
                 refusal: Abort::Died,
                 stamps: crate::Stamps::OfTransaction,
                 validates: false,
+                locks_first: false,
                 snapshots: crate::Snapshots::Never,
                 propagation: crate::desk::Propagation::default(),
                 regions: None,

@@ -70,14 +70,13 @@ impl Participant {
         validation: &Validation,
         out: &mut Outbox<Message>,
     ) {
-        let Validation { bounds, snapshot, has_effect, is_alone, is_promised, oldest } = validation;
+        let Validation { bounds, snapshot, has_effect, lets_reads_go, is_promised, oldest } = validation;
         if !has_effect {
             self.control.forgo(who);
         }
-        if *is_alone {
+        if *lets_reads_go {
             self.control.let_reads_go(who);
-        }
-        if *is_promised {
+        } else if *is_promised {
             self.control.keep_reads(who);
         }
         let (may, view) = self.validate(who, (*bounds, *oldest), snapshot).unzip();
@@ -87,6 +86,13 @@ impl Participant {
             return;
         }
         self.say_validated(who, may, view.unwrap_or_default(), *is_promised, out);
+    }
+
+    /// Locks what an attempt has written, and answers whether it is locked.
+    pub(super) fn lock_writes(&mut self, who: AttemptId, out: &mut Outbox<Message>) {
+        let is_complete = self.attempts.get(&who).is_some_and(|attempt| attempt.job.is_none());
+        let is_locked = is_complete && self.control.lock_writes(&mut self.store, who);
+        out.send(self.manager, Own::Locked(who, self.holding.number() as u16, is_locked));
     }
 
     /// All that a validated attempt has stood on is over.

@@ -46,6 +46,8 @@ struct Region {
     told: BTreeMap<AttemptId, bool>,
     /// Parts that run here.
     running: BTreeMap<AttemptId, AttemptId>,
+    /// Those that are to be validated, as all regions have locked.
+    called: BTreeSet<AttemptId>,
 }
 
 struct World {
@@ -53,6 +55,10 @@ struct World {
     links: Vec<Sent>,
     /// Each region's outcome of each transaction, as any log has ever said it.
     outcomes: BTreeMap<AttemptId, BTreeMap<PartitionId, bool>>,
+    /// All regions lock before any of them validates.
+    locks_first: bool,
+    /// The regions that have ever locked for a transaction.
+    locked: BTreeMap<AttemptId, BTreeSet<u16>>,
     now: u64,
     found: Option<String>,
 }
@@ -75,10 +81,19 @@ impl World {
                 transactions: 0,
                 told: BTreeMap::new(),
                 running: BTreeMap::new(),
+                called: BTreeSet::new(),
             }
         };
         let regions = (0..REGIONS).map(region).collect();
-        let mut world = World { regions, links: Vec::new(), outcomes: BTreeMap::new(), now: 0, found: None };
+        let mut world = World {
+            regions,
+            links: Vec::new(),
+            outcomes: BTreeMap::new(),
+            locks_first: false,
+            locked: BTreeMap::new(),
+            now: 0,
+            found: None,
+        };
         (0..REGIONS).for_each(|n| world.begin(n));
         world
     }
@@ -98,6 +113,7 @@ impl World {
         region.at.appender.note(region.at.agreed.place());
         region.voting.stand();
         region.running.clear();
+        region.called.clear();
         self.write(n, Content::Begin);
         self.sync(n);
         for other in 0..REGIONS {
@@ -128,7 +144,7 @@ impl World {
         let asked = |polls: &BTreeMap<AttemptId, Poll>| -> Vec<AttemptId> {
             let its = polls.iter().filter(|(of, poll)| {
                 let is_own = of.home().partition == PartitionId(n);
-                is_own && matches!(poll.stage, Stage::Running(_))
+                is_own && matches!(poll.stage, Stage::Running(_) | Stage::Locked(_))
             });
             its.map(|(of, _)| *of).collect()
         };
@@ -261,12 +277,36 @@ impl World {
         }
     }
 
-    /// A part that runs in a region comes to its end: it is promised, or refused.
+    /// What a part writes is locked in its region.
+    fn lock(&mut self, n: u16, of: AttemptId) {
+        if self.regions[usize::from(n)].voting.has_locked(of) {
+            return;
+        }
+        self.locked.entry(of).or_default().insert(n);
+        let mut called = None;
+        self.act(n, |voting, desk| called = voting.lock(of, desk));
+        if called.is_some() {
+            self.call(n, of);
+        }
+    }
+
+    /// A region is to validate its part.
+    fn call(&mut self, n: u16, of: AttemptId) {
+        self.regions[usize::from(n)].called.insert(of);
+        if self.locked[&of].len() < usize::from(REGIONS) {
+            self.found.get_or_insert(format!("region {n} validates {of}, and not all have locked"));
+        }
+    }
+
+    /// A part that runs in a region comes to its end: it is promised, or refused. Where all lock first, it may come no further than that.
     fn finish(&mut self, n: u16, which: usize, promises: bool) {
         let region = &mut self.regions[usize::from(n)];
         let running: Vec<(AttemptId, AttemptId)> =
             region.running.iter().map(|(of, part)| (*of, *part)).collect();
         let Some((of, part)) = running.get(which % running.len().max(1)).copied() else { return };
+        if promises && self.locks_first && !region.called.contains(&of) {
+            return self.lock(n, of);
+        }
         region.running.remove(&of);
         if !promises {
             self.act(n, |voting, desk| voting.refuse(of, Abort::StaleView, desk));
@@ -318,12 +358,22 @@ impl World {
                     self.regions[usize::from(n)].running.insert(of, part);
                 }
             }
+            Letter::Ballot(Ballot::Locked(of)) => {
+                let mut called = None;
+                self.act(n, |voting, desk| called = voting.locked(from, of, desk));
+                called.into_iter().for_each(|_| self.call(n, of));
+            }
+            Letter::Ballot(Ballot::Validate(of)) => {
+                if region.voting.called(from, of).is_some() {
+                    self.call(n, of);
+                }
+            }
             Letter::Ballot(ballot) => self.act(n, |voting, desk| match ballot {
                 Ballot::Say(of, said, others) => voting.hear(from, of, said, &others, desk),
                 Ballot::Ask(of) => voting.asked(from, of, desk),
                 Ballot::Known(of) => voting.acknowledged(from, of, desk),
                 Ballot::Forget(attempts) => voting.forget(from, &attempts, desk),
-                Ballot::Checked(..) => {}
+                Ballot::Checked(..) | Ballot::Locked(_) | Ballot::Validate(_) => {}
             }),
         }
     }
@@ -334,13 +384,17 @@ impl World {
 
     /// No fault comes any more, and everything has time.
     fn settle(&mut self) {
-        for _ in 0..200 {
+        for round in 0..200 {
             if self.found.is_some() {
                 return;
             }
             for n in 0..REGIONS {
-                while !self.regions[usize::from(n)].running.is_empty() {
-                    self.finish(n, 0, true);
+                for which in (0..self.regions[usize::from(n)].running.len()).rev() {
+                    self.finish(n, which, true);
+                }
+                // Who has locked waits for a while alone.
+                while round % 8 == 7 && !self.regions[usize::from(n)].running.is_empty() {
+                    self.finish(n, 0, false);
                 }
                 self.sync(n);
             }
@@ -407,8 +461,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn run(steps: &[Step], bugs: Bugs) -> Result<(), String> {
-    let mut world = World::new(bugs);
+fn run(steps: &[Step], bugs: Bugs, locks_first: bool) -> Result<(), String> {
+    let mut world = World { locks_first, ..World::new(bugs) };
     for step in steps {
         let letters = world.links.len();
         match *step {
@@ -438,7 +492,12 @@ proptest! {
 
     #[test]
     fn regions_agree_whatever_is_lost_and_whoever_crashes(steps in prop::collection::vec(step(), 1..120)) {
-        run(&steps, Bugs::NONE).map_err(TestCaseError::fail)?;
+        run(&steps, Bugs::NONE, false).map_err(TestCaseError::fail)?;
+    }
+
+    #[test]
+    fn regions_that_lock_first_agree_and_validate_when_all_have_locked(steps in prop::collection::vec(step(), 1..160)) {
+        run(&steps, Bugs::NONE, true).map_err(TestCaseError::fail)?;
     }
 }
 
@@ -447,13 +506,18 @@ proptest! {
 fn planted_bugs_are_found() {
     use proptest::strategy::ValueTree as _;
     use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-    for bug in [Bug::VoteUndurable, Bug::VoteBeforeLog, Bug::ForgetRefusal] {
+    for (bug, locks_first) in [
+        (Bug::VoteUndurable, false),
+        (Bug::VoteBeforeLog, false),
+        (Bug::ForgetRefusal, false),
+        (Bug::ValidateBeforeLocked, true),
+    ] {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         let plans = prop::collection::vec(step(), 1..120);
         let found = (0..4_000).any(|_| {
             let steps = plans.new_tree(&mut runner).unwrap().current();
-            run(&steps, Bugs::NONE.with(bug)).is_err()
+            run(&steps, Bugs::NONE.with(bug), locks_first).is_err()
         });
         assert!(found, "{bug:?} is not found");
     }

@@ -18,18 +18,20 @@ pub(super) struct Kept {
     pub(super) read_table: Option<u64>,
     /// The number of changes of whole databases that had been made when the attempt came.
     pub(super) came: Option<u64>,
-    /// It is validated: what it has accessed is locked.
+    /// What it writes is locked, and what it has read unless that may change.
+    pub(super) is_locked: bool,
+    /// It is validated, and locked.
     pub(super) is_validated: bool,
     /// Once it is validated, what it has read may change.
     pub(super) lets_reads_go: bool,
     /// It is a region's part of a transaction that another one has initiated.
     pub(super) is_part: bool,
-    /// Once it is validated, other regions decide about it too.
+    /// Once it is locked, other regions decide about it too.
     pub(super) is_promised: bool,
 }
 
 impl Kept {
-    /// True if a record that it has accessed in this mode is locked once it is validated.
+    /// True if a record that it has accessed in this mode is locked once the attempt is.
     pub(super) fn locks(&self, mode: Mode) -> bool {
         mode != Mode::Shared || !self.lets_reads_go
     }
@@ -42,7 +44,7 @@ pub(super) struct Marks {
     pub(super) holders: u32,
     /// The number of validated attempts that read it and do not write it.
     pub(super) readers: u32,
-    /// The validated attempt that writes it.
+    /// The locked attempt that writes it.
     pub(super) writer: Option<u32>,
     /// The number of attempts that have ended as its writers since it has marks. Some install nothing: they have found it expired, or have
     /// written one of its children.
@@ -75,7 +77,7 @@ impl Marks {
 /// Marks of the whole table.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// Locks of validated attempts.
+    /// Locks of locked attempts.
     pub(super) locks: Counts,
     /// Records that were installed so far: what has read the whole table has missed none.
     pub(super) installed: u64,

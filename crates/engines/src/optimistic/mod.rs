@@ -3,7 +3,7 @@
 //!
 //! A read takes note of the record's version. When the attempt is to commit, each of its participants locks what it writes there, without
 //! waiting, and refuses it if a record that it has read has another version by then, or is locked. How long others are kept from changing what it has
-//! read is the engine's: [`Marks`](Marked).
+//! read is the engine's: [`Marks`](Marked). With two rounds an attempt of several regions is locked before it is validated, and marks nothing.
 
 mod marks;
 #[cfg(test)]
@@ -36,6 +36,28 @@ pub(crate) enum Marked {
     Undecided,
 }
 
+/// The locks that an attempt asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// On all that it has accessed.
+    All,
+    /// On what it writes, before it is validated.
+    Writes,
+    /// On what it has read, once it has the former: nobody else has one there, though it takes none.
+    Reads,
+}
+
+impl Wanted {
+    /// True if a record that was accessed in a mode is among what is asked for.
+    fn has(self, mode: Mode) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Writes => mode != Mode::Shared,
+            Wanted::Reads => mode == Mode::Shared,
+        }
+    }
+}
+
 /// The options of engines that validate what they have read.
 pub(crate) static OPTIONS: [Offer; 1] = [Offer::of(&BACKOFF)];
 
@@ -50,6 +72,8 @@ pub(crate) struct Optimistic {
     waiting: Waiting,
     gate: Gate,
     counts: Figures,
+    /// Attempts of several regions are locked before they are validated.
+    locks_first: bool,
     bugs: Bugs,
 }
 
@@ -73,6 +97,11 @@ impl Optimistic {
         Optimistic { marked, bugs, ..Optimistic::default() }
     }
 
+    /// The control of a participant whose attempts of several regions are validated in so many rounds.
+    pub(crate) fn in_rounds(self, rounds: u64) -> Optimistic {
+        Optimistic { locks_first: rounds > 1, ..self }
+    }
+
     /// Adds a target to what an attempt has accessed.
     fn enlist(&mut self, store: &mut MemoryStore, at: usize, target: Target, mode: Mode) {
         if let Some(record) = self.attempts.enlist(at, target, mode) {
@@ -81,7 +110,7 @@ impl Optimistic {
         }
     }
 
-    /// The target whose lock an access waits for: a validated attempt writes what it would read (rule O1).
+    /// The target whose lock an access waits for: a locked attempt writes what it would read (rule O1).
     fn barred_by(&self, store: &MemoryStore, target: Target, mode: Mode) -> Option<Target> {
         // Planted, FIFO-LOCKS: the read does not look at writes that are on their way.
         if mode == Mode::Blind || self.bugs.has(Bug::GrantLockEarly) {
@@ -158,14 +187,20 @@ impl Optimistic {
                 && came.is_none_or(|changed| changed == self.table.changed)
     }
 
-    /// True if no validated attempt has a lock that conflicts with those that an attempt would have (rule O3).
-    fn may_lock(&self, store: &MemoryStore, at: usize) -> bool {
+    /// True if no other attempt has a lock that conflicts with those that an attempt would have, to write, or to read if it has the former
+    /// already (rules O3 and S6).
+    fn may_lock(&self, store: &MemoryStore, at: usize, wanted: Wanted) -> bool {
         let attempt = &self.attempts[at];
-        let has_table = !self.table.locks.conflict(Modes::NONE, attempt.table);
+        let (own, table) = match wanted {
+            Wanted::All => (Modes::NONE, attempt.table),
+            Wanted::Writes => (Modes::NONE, attempt.table.written()),
+            Wanted::Reads => (self.table_lock(at), attempt.table),
+        };
+        let has_table = !self.table.locks.conflict(own, table);
         // Planted, HELD-ALONE: a write does not look at reads. FIFO-LOCKS: a read does not look at a write.
         let (looks, reads) = (!self.bugs.has(Bug::UpgradeShared), !self.bugs.has(Bug::GrantLockEarly));
         has_table
-            && attempt.held.iter().all(|(record, mode)| {
+            && attempt.held.iter().filter(|(_, mode)| wanted.has(*mode)).all(|(record, mode)| {
                 let marks = self.records.get(store, record);
                 marks.is_none_or(|marks| match mode {
                     Mode::Shared => marks.writer.is_none() || !reads,
@@ -174,7 +209,7 @@ impl Optimistic {
             })
     }
 
-    /// The lock on the table that an attempt has once it is validated.
+    /// The lock on the table that an attempt has once it is locked.
     fn table_lock(&self, at: usize) -> Modes {
         let attempt = &self.attempts[at];
         let modes = if attempt.kept.lets_reads_go { attempt.table.written() } else { attempt.table };
@@ -185,11 +220,11 @@ impl Optimistic {
         }
     }
 
-    /// Gives an attempt the locks of all that it has accessed.
+    /// Gives an attempt the locks of what it has accessed, but for what it has read if that may change.
     fn lock(&mut self, store: &MemoryStore, at: usize) {
         self.table.locks.add(self.table_lock(at));
         let attempt = &mut self.attempts[at];
-        attempt.kept.is_validated = true;
+        attempt.kept.is_locked = true;
         for (record, mode) in attempt.held.iter().filter(|(_, mode)| attempt.kept.locks(*mode)) {
             if let Some(marks) = self.records.get_mut(store, record) {
                 marks.lock(at as u32, mode);
@@ -224,7 +259,7 @@ impl ConcurrencyControl for Optimistic {
         let at = self.attempts.find_or_add(who, age);
         let kept = &mut self.attempts[at].kept;
         kept.came.get_or_insert(self.table.changed);
-        if kept.is_validated {
+        if kept.is_locked {
             return Verdict::Refused;
         }
         if !self.gate.lets_in(&mut self.attempts[at], target, mode, self.bugs) {
@@ -249,10 +284,31 @@ impl ConcurrencyControl for Optimistic {
     fn let_reads_go(&mut self, who: AttemptId) {
         if let Some(at) = self.attempts.find(who)
             && self.marked == Marked::Undecided
-            && !self.attempts[at].kept.is_validated
+            && !self.attempts[at].kept.is_locked
         {
             self.attempts[at].kept.lets_reads_go = true;
         }
+    }
+
+    fn locks_first(&self) -> bool {
+        self.locks_first
+    }
+
+    fn lock_writes(&mut self, store: &mut MemoryStore, who: AttemptId) -> bool {
+        // One that is not known here has asked for nothing, and one that is locked was asked before.
+        let Some(at) = self.attempts.find(who).filter(|at| !self.attempts[*at].kept.is_locked) else {
+            return true;
+        };
+        let may_lock = self.may_lock(store, at, Wanted::Writes);
+        if may_lock {
+            let kept = &mut self.attempts[at].kept;
+            (kept.lets_reads_go, kept.is_promised) = (true, true);
+            self.lock(store, at);
+        } else {
+            self.counts.by_lock += 1;
+            self.gate.note_invalid(&self.attempts[at]);
+        }
+        may_lock
     }
 
     fn validate(
@@ -266,13 +322,19 @@ impl ConcurrencyControl for Optimistic {
         let Some(at) = self.attempts.find(who).filter(|at| !self.attempts[*at].kept.is_validated) else {
             return bounds;
         };
-        let (is_current, may_lock) = (self.is_current(store, at), self.may_lock(store, at));
+        let is_locked = self.attempts[at].kept.is_locked;
+        let wanted = if is_locked { Wanted::Reads } else { Wanted::All };
+        let (is_current, may_lock) = (self.is_current(store, at), self.may_lock(store, at, wanted));
         if is_current && may_lock {
             self.counts.validated += 1;
+            let kept = &mut self.attempts[at].kept;
             // Planted, VALIDATED: nothing that it has read is marked, though others are to validate it yet.
-            self.attempts[at].kept.lets_reads_go |= self.bugs.has(Bug::UnmarkReads);
-            self.counts.unmarked += u64::from(self.attempts[at].kept.lets_reads_go);
-            self.lock(store, at);
+            kept.lets_reads_go |= self.bugs.has(Bug::UnmarkReads);
+            kept.is_validated = true;
+            self.counts.unmarked += u64::from(kept.lets_reads_go);
+            if !is_locked {
+                self.lock(store, at);
+            }
             return bounds;
         }
         match is_current {
@@ -305,7 +367,7 @@ impl ConcurrencyControl for Optimistic {
         self.waiting.remove(at as u32);
         let table = self.table_lock(at);
         let attempt = &mut self.attempts[at];
-        let is_validated = attempt.kept.is_validated;
+        let (is_locked, is_validated) = (attempt.kept.is_locked, attempt.kept.is_validated);
         // It may have found a record expired that it has not changed, or have written a part of it that has no version of its own.
         let has_changed = is_validated && ending != Ending::Aborted;
         let mut woken = Vec::new();
@@ -313,7 +375,7 @@ impl ConcurrencyControl for Optimistic {
             let (place, _) = self.records.find_or_add(store, record);
             let marks = self.records.at_mut(place);
             marks.holders -= 1;
-            if is_validated && attempt.kept.locks(mode) {
+            if is_locked && attempt.kept.locks(mode) {
                 marks.unlock(mode);
             }
             // Planted, TIME-RISES.
@@ -328,7 +390,7 @@ impl ConcurrencyControl for Optimistic {
                 self.records.free(store, place);
             }
         }
-        if is_validated {
+        if is_locked {
             self.table.locks.remove(table);
             self.waiting.wake(Target::Table, &mut woken);
         }
@@ -359,7 +421,8 @@ impl ConcurrencyControl for Optimistic {
             attempt.table = attempt.table.with(Modes::intention(mode));
         }
         attempt.kept.came.get_or_insert(self.table.changed);
-        (attempt.kept.is_validated, attempt.kept.is_promised) = (true, true);
+        let kept = &mut attempt.kept;
+        (kept.is_locked, kept.is_validated, kept.is_promised) = (true, true, true);
         let after = self.table_lock(at);
         let is_alone = !self.table.locks.conflict(before, after);
         self.table.locks.remove(before);
@@ -381,7 +444,13 @@ impl ConcurrencyControl for Optimistic {
 
     fn held(&self, who: AttemptId, show: &mut dyn FnMut(Target, Mode)) {
         let Some(at) = self.attempts.find(who) else { return };
-        self.attempts[at].show(show);
+        // What may change is no lock: in the next term others may have it that are promised too.
+        let lets_reads_go = self.attempts[at].kept.lets_reads_go;
+        self.attempts[at].show(&mut |target, mode| {
+            if !lets_reads_go || mode != Mode::Shared {
+                show(target, mode);
+            }
+        });
     }
 
     fn clear(&mut self, store: &mut MemoryStore) {
@@ -398,7 +467,10 @@ impl ConcurrencyControl for Optimistic {
         for at in self.attempts.places() {
             let attempt = &self.attempts[at as usize];
             attempt.check(is_live)?;
-            let Kept { is_validated, lets_reads_go, .. } = attempt.kept;
+            let Kept { is_locked, is_validated, lets_reads_go, .. } = attempt.kept;
+            if is_validated && !is_locked {
+                return Err(format!("attempt {} is validated and not locked", attempt.id));
+            }
             if is_validated
                 && !lets_reads_go
                 && self.bugs == Bugs::NONE
@@ -412,7 +484,7 @@ impl ConcurrencyControl for Optimistic {
             for (record, mode) in attempt.held.iter() {
                 let marks = known.entry(record).or_default();
                 marks.holders += 1;
-                let is_locked = is_validated && attempt.kept.locks(mode);
+                let is_locked = is_locked && attempt.kept.locks(mode);
                 if is_locked && marks.writer.is_some_and(|_| self.bugs == Bugs::NONE) {
                     return Err(format!("attempt {} shares what another writes: {record:?}", attempt.id));
                 }
@@ -420,7 +492,7 @@ impl ConcurrencyControl for Optimistic {
                     marks.lock(at, mode);
                 }
             }
-            if is_validated {
+            if is_locked {
                 locks.add(self.table_lock(at as usize));
             }
         }

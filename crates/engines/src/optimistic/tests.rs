@@ -51,6 +51,13 @@ impl Shard {
         self.validates(n)
     }
 
+    /// Locks what an attempt writes.
+    fn locks(&mut self, n: u64) -> bool {
+        let is_locked = self.control.lock_writes(&mut self.store, attempt(n));
+        self.check();
+        is_locked
+    }
+
     fn validates(&mut self, n: u64) -> bool {
         let bounds = Bounds::at(Age(n));
         let left = self.control.validate(&mut self.store, attempt(n), bounds, bounds);
@@ -409,6 +416,82 @@ fn its_own_lock_is_in_nobodys_way_but_others() {
     shard.granted(2, b"x", Mode::Exclusive);
     assert!(shard.decides(1));
     assert!(!shard.decides(2));
+}
+
+/// A participant whose attempts of several regions are validated in two rounds.
+fn two_rounds() -> Shard {
+    let mut shard = silo();
+    shard.control = std::mem::take(&mut shard.control).in_rounds(2);
+    shard
+}
+
+#[test]
+fn what_is_locked_first_is_seen_by_nobody_and_marks_nothing() {
+    let mut shard = two_rounds();
+    shard.granted(1, b"r", Mode::Shared);
+    shard.granted(1, b"x", Mode::Exclusive);
+    shard.granted(2, b"x", Mode::Blind);
+    shard.granted(3, b"r", Mode::Blind);
+    assert!(shard.locks(1) && shard.locks(1), "it may be asked again");
+    assert_eq!(shard.access(4, b"x", Mode::Shared), Verdict::Waits);
+    assert!(!shard.locks(2), "1 has it");
+    assert!(shard.validates(1), "its own lock is in nobody's way but others");
+    let mut held = Vec::new();
+    shard.control.held(attempt(1), &mut |target, mode| held.push((target, mode)));
+    let x = shard.record(b"x");
+    assert_eq!(held, [(Target::Record(x), Mode::Exclusive)], "what it has read is not promised");
+    assert!(shard.decides(3), "it comes after 1");
+    assert_eq!(shard.installs(3, &[b"r"]), NOBODY);
+    assert_eq!(shard.installs(1, &[b"x"]), (vec![4], vec![]));
+    shard.granted(5, b"x", Mode::Shared);
+    shard.granted(6, b"x", Mode::Exclusive);
+    assert!(shard.locks(6) && !shard.decides(5));
+    assert_eq!(shard.finishes(6, Ending::Aborted), NOBODY);
+    assert!(shard.decides(5), "6 has changed nothing");
+}
+
+#[test]
+fn what_was_read_is_validated_after_the_lock() {
+    let mut shard = two_rounds();
+    for (n, [read, written]) in [(1, [b"x", b"y"]), (2, [b"y", b"x"])] {
+        shard.granted(n, read, Mode::Shared);
+        shard.granted(n, written, Mode::Blind);
+    }
+    assert!(shard.locks(1) && shard.locks(2));
+    assert!(!shard.validates(1) && !shard.validates(2), "a write skew");
+    for n in [1, 2] {
+        shard.finishes(n, Ending::Aborted);
+    }
+    shard.granted(3, b"r", Mode::Shared);
+    shard.granted(3, b"x", Mode::Blind);
+    shard.granted(4, b"r", Mode::Exclusive);
+    assert!(shard.locks(3) && shard.decides(4));
+    assert!(!shard.validates(3), "4 is about to overwrite it");
+    shard.installs(4, &[b"r"]);
+    assert!(!shard.validates(3), "4 has overwritten it");
+    shard.finishes(3, Ending::Aborted);
+    // An attempt of several shards of this region marks what it has read.
+    shard.granted(5, b"r", Mode::Shared);
+    shard.granted(6, b"r", Mode::Blind);
+    assert!(shard.validates(5) && !shard.locks(6));
+    shard.finishes(5, Ending::Committed(Age(5)));
+    assert!(shard.locks(6));
+    assert_eq!(shard.access(6, b"x", Mode::Shared), Verdict::Refused, "it is locked and reads no more");
+    shard.finishes(6, Ending::Unknown);
+    assert_eq!(shard.control.records.len(), 0);
+}
+
+#[test]
+fn who_is_to_read_or_write_the_table_locks_it_first_too() {
+    let mut shard = two_rounds();
+    shard.granted(1, b"x", Mode::Exclusive);
+    assert_eq!(shard.ask(2, Target::Table, Mode::Shared), Verdict::Granted);
+    assert_eq!(shard.ask(3, Target::Table, Mode::Exclusive), Verdict::Granted);
+    assert!(shard.locks(1) && shard.locks(2), "2 writes nothing");
+    assert!(!shard.locks(3) && !shard.validates(2), "1 writes");
+    shard.finishes(1, Ending::Aborted);
+    assert!(shard.validates(2) && shard.locks(3) && shard.validates(3), "2 marks nothing");
+    assert_eq!(shard.access(4, b"y", Mode::Shared), Verdict::Waits);
 }
 
 /// Scenario 22 of the sheet, at home: a read of nothing, and an insert; then a record that is removed and made again.

@@ -1,6 +1,8 @@
 //! Scenarios of the sheet (regions.md, section 8) that take transactions of several regions, by number: fixed runs of regions with a server and a
 //! storage node each, whose servers see the others' records in views.
 
+mod rounds;
+
 use ordain_commands::ids;
 use ordain_commit::{CommitEngine, Message, Protocol};
 use ordain_engines::{regions_2pl, regions_mvocc, regions_silo};

@@ -570,6 +570,12 @@ pub(super) const TABLE: &[Planted] = &[
         "a view lets an attempt read on, whatever of what it has read is not as it was",
         "cargo test -p ordain-commit --lib viewing",
     ),
+    in_test(
+        Bug::ValidateBeforeLocked,
+        "LOCKED-FIRST",
+        "a region validates what a transaction has read there before all regions have locked what it writes",
+        "cargo test -p ordain-engines --test schedules rounds",
+    ),
     in_test(Bug::VoteUndurable, "ITS-INCARNATION", "a region votes yes before its promise is durable", VOTING),
     in_test(Bug::CountAnyNo, "ITS-INCARNATION", "a no counts whoever of a region's incarnations has said it", VOTING),
     in_test(

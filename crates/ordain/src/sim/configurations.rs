@@ -41,6 +41,12 @@ const OF_STAMPS: [&str; 4] = [
     "--engine timestamp --option skew-us=100000 --partitions 3",
 ];
 
+/// Regions that lock all that a transaction of several writes before any of them validates.
+const OF_ROUNDS: [&str; 2] = [
+    "--engine regions-silo --option occ-rounds=2 --regions 2 --replicas 3",
+    "--engine regions-silo --option occ-rounds=2 --regions 3 --replicas 1",
+];
+
 /// The flags of `ordain sim configurations`.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ConfigurationsArgs {
@@ -57,7 +63,8 @@ fn all() -> impl Iterator<Item = String> {
         let shapes = shapes.iter().filter(move |shape| ships || !shape.ends_with("async"));
         shapes.map(move |shape| format!("--engine {} {shape}", engine.name()).trim_end().to_string())
     };
-    registry::engines().flat_map(shaped).chain(OTHER_PROMISES.into_iter().chain(OF_STAMPS).map(String::from))
+    let others = OTHER_PROMISES.into_iter().chain(OF_STAMPS).chain(OF_ROUNDS);
+    registry::engines().flat_map(shaped).chain(others.map(String::from))
 }
 
 /// Lists the configurations.

@@ -280,6 +280,7 @@ fn regions_are_strictly_serializable_each_and_show_others_a_moment_of_theirs() {
         ("regions-silo", "--regions 2 --replicas 3 --option ro-mode=stale"),
         ("regions-2pl", "--regions 1 --servers 2 --replicas 3"),
         ("regions-silo", "--regions 2 --replicas 2 --storage full"),
+        ("regions-silo", "--regions 2 --replicas 3 --option occ-rounds=2"),
     ] {
         for profile in ["steady", "storm"] {
             let flags = ["--engine", engine, "--profile", profile, "--txns", "300"];

@@ -296,3 +296,58 @@ fn gap_9_the_initiator_votes_too() {
         assert_ne!(without_the_initiator(Bugs::NONE.with(bug)), aborted, "{bug:?}");
     }
 }
+
+/// Regions that lock first: all have locked, and region 2 alone has not heard so.
+fn locked() -> (World, AttemptId) {
+    let mut w = World { locks_first: true, ..World::new(Bugs::NONE) };
+    let of = w.initiated();
+    [1, 2].into_iter().for_each(|n| w.carry(0, n));
+    (0..REGIONS).for_each(|n| w.finish(n, 0, true));
+    assert!((0..REGIONS).all(|n| matches!(w.stage(n, of), Stage::Locked(_))), "nobody has promised");
+    [1, 2].into_iter().for_each(|n| w.carry(n, 0));
+    w.carry(0, 1);
+    let validates = |w: &World, n: u16| w.regions[usize::from(n)].called.contains(&of);
+    assert_eq!([0, 1, 2].map(|n| validates(&w, n)), [true, true, false]);
+    (w, of)
+}
+
+#[test]
+fn who_has_locked_is_asked_twice_and_says_neither_yes_nor_no() {
+    let (mut w, of) = locked();
+    let call = w.links.iter().position(|sent| sent.to.partition == PartitionId(2)).unwrap();
+    let call = w.links.remove(call);
+    w.promise(1);
+    w.wait(1, 300);
+    w.carry(1, 2);
+    assert!(matches!(w.stage(2, of), Stage::Locked(_)), "a yes and a question come");
+    w.carry(2, 1);
+    assert!(matches!(w.stage(1, of), Stage::Promised(_)), "it waits on");
+    w.arrive(call.clone());
+    w.promise(2);
+    let part = w.stage(2, of);
+    w.arrive(call);
+    assert_eq!(w.stage(2, of), part, "and the word of the initiator comes again");
+    assert_eq!(w.end(of), ALL);
+}
+
+#[test]
+fn who_has_locked_for_too_long_says_no_to_all() {
+    let (mut w, of) = locked();
+    w.links.clear();
+    [0, 1].into_iter().for_each(|n| w.promise(n));
+    w.begin(0);
+    w.finish(2, 0, false);
+    assert_eq!(w.end(of), Ok([Some(false), Some(false), None]));
+}
+
+#[test]
+fn the_next_incarnation_of_who_has_locked_is_not_called() {
+    let (mut w, of) = locked();
+    let call = w.links.iter().position(|sent| sent.to.partition == PartitionId(2)).unwrap();
+    let call = w.links.remove(call);
+    w.begin(2);
+    let to = w.regions[2].at.lead.unwrap();
+    w.arrive(Sent { to, ..call });
+    assert!(w.regions[2].running.is_empty(), "it has locked nothing");
+    assert_eq!(w.end(of).map(|outcomes| outcomes.contains(&Some(true))), Ok(false));
+}
