@@ -461,7 +461,8 @@ fn scenario_16_orders_of_items_that_there_are_not() {
     use ordain_workload::{Source, Workload};
     let scale = Scale { districts: 2, customers: 5, items: 60, orders: 5, undelivered: 2 };
     let mix = Mix { new_order: 100.0, payment: 0.0, order_status: 0.0, delivery: 0.0, stock_level: 0.0 };
-    let parameters = Parameters { warehouses: 4, scale, partitions: 3, mix, remote: Remote::Share(1.0) };
+    let remote = Remote::Share(1.0);
+    let parameters = Parameters { warehouses: 4, scale, partitions: 3, mix, remote, ..Parameters::default() };
     let tpcc = Tpcc::new(parameters).unwrap();
     let write = |source: &dyn Source| {
         let mut args = Vec::new();
