@@ -223,8 +223,12 @@ pub trait ConcurrencyControl: Debug + Send {
     /// Called before it is [validated](ConcurrencyControl::validate).
     fn keep_reads(&mut self, _who: AttemptId) {}
 
-    /// Reports the records that an attempt has read, with the versions that they had. Of views alone.
-    fn read_so_far(&self, _who: AttemptId, _show: &mut dyn FnMut(RecordId, Gsn)) {}
+    /// Reports the records that an attempt has read, with the versions that they had and, where the log has not told of that one, the transaction
+    /// that has left it. Of views alone.
+    fn read_so_far(&self, _who: AttemptId, _show: &mut dyn FnMut(RecordId, Gsn, Option<AttemptId>)) {}
+
+    /// Hears of a transaction of the view's own region that writes in the other one. Of views alone.
+    fn lay(&mut self, _store: &mut MemoryStore, _news: Laid, _ended: &mut Ended) {}
 
     /// Permits records that an attempt has read to change from its validation on: that answer decides it, or it writes nothing.
     /// Called before it is [validated](ConcurrencyControl::validate).

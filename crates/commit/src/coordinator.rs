@@ -25,6 +25,7 @@ mod counter;
 mod live;
 mod open;
 mod outcomes;
+mod overlaying;
 mod parts;
 mod stamping;
 #[cfg(test)]
@@ -59,6 +60,7 @@ use counter::COUNTER;
 use live::{Live, Ready, State};
 use open::{Open, Opens};
 pub use outcomes::Unacknowledged;
+use overlaying::Named;
 use parts::{Does, Elsewhere};
 use stamping::Stamping;
 
@@ -114,6 +116,8 @@ pub struct Coordinator {
     regional: Vec<(AttemptId, bool)>,
     /// Requests of sessions that wait for the outcome of an earlier attempt.
     doubting: BTreeMap<AttemptId, Vec<(Lead, Arc<Chunk>, usize)>>,
+    /// Requests for parts that wait for the outcomes of transactions which they name.
+    named: Named,
     /// The latest time that a participant has asked for: attempts see no earlier one.
     latest: Millis,
     /// Clients that ask for a checkpoint.
@@ -526,7 +530,7 @@ impl Coordinator {
         let commits: Vec<(AttemptId, Commitment, BTreeSet<PartitionId>)> = desk
             .agreed
             .all_decided()
-            .filter_map(|(who, Decided { commit, participants })| {
+            .filter_map(|(who, Decided { commit, participants, .. })| {
                 Some((who, commit.clone()?, participants.iter().copied().collect()))
             })
             .collect();
@@ -560,6 +564,7 @@ impl Coordinator {
             returned.entry((lead, chunk.gateway, chunk.number)).or_default().push(index);
         }
         self.voting.stand();
+        self.named.clear();
         self.unacknowledged.clear();
         self.put_off = None;
         self.announcing.stand();

@@ -1,7 +1,7 @@
 //! The options of the family's engines, each written down once. An engine says which of them it has.
 
 use ordain_model::{
-    Backoff, GcIds, Install, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
+    Backoff, GcIds, Install, Micros, Need, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
     RoMode, StampSource,
 };
 
@@ -156,6 +156,27 @@ pub static RO_MODE: OptionInfo = OptionInfo {
     is_of_cluster: false,
     changes_at_run_time: false,
     needs: None,
+};
+
+/// The view of what the own region has committed in others.
+pub static OVERLAY: OptionInfo = OptionInfo {
+    name: "overlay",
+    value_name: "BOOL",
+    doc: "Whether a region's server shows what its own transactions have committed in another region before it has that region's log \
+          up to there. Without it a client that reads what it has just written elsewhere waits, refused and tried again, until the log \
+          has come",
+    kind: OptionKind::Bool,
+    default: OptionValue::Bool(false),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: Some(Need {
+        value: "true",
+        other: "ro-mode",
+        values: &["validated"],
+        why: "what only reads is shown one moment of the other region's log",
+    }),
 };
 
 /// The word about transactions that only read and are over.

@@ -53,8 +53,8 @@ pub enum Ballot {
     Say(AttemptId, Said, Vec<PartitionId>),
     /// What does the receiver say of it?
     Ask(AttemptId),
-    /// To the initiator: the sender's region has this outcome in its log, and it is a commit.
-    Known(AttemptId),
+    /// To the initiator: the sender's region has this outcome in its log, at this place, and it is a commit.
+    Known(AttemptId, Epoch),
     /// Of the initiator: all have these in their logs.
     Forget(Vec<AttemptId>),
     /// To the initiator of what only reads: what it has read of the sender's region is the newest, or not for this reason, at a time there. No vote.
@@ -64,7 +64,7 @@ pub enum Ballot {
 codec!(enum Ballot {
     0 => Say(of, said, others),
     1 => Ask(of),
-    2 => Known(of),
+    2 => Known(of, place),
     3 => Forget(attempts),
     4 => Checked(of, no),
 });
@@ -551,13 +551,21 @@ impl Voting {
     /// A commit is durable in this region's log.
     fn known_here(&mut self, of: AttemptId, desk: &mut Desk<'_>) {
         if of.home().partition != desk.site.partition {
-            self.telling.insert(of, desk.elapsed().plus(TELL_EVERY));
-            desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Known(of)));
-            return;
+            return self.tell_known(of, desk);
         }
         let participants = desk.agreed.decided(of).map(|decided| decided.participants.iter().copied());
         self.unknown.insert(of, participants.into_iter().flatten().collect());
         self.forget_if_known(of, desk);
+    }
+
+    /// Tells the initiator of a commit in this region's log, now and until it says that all know.
+    fn tell_known(&mut self, of: AttemptId, desk: &mut Desk<'_>) {
+        let Some(place) = desk.agreed.decided(of).map(|decided| decided.place) else {
+            self.telling.remove(&of);
+            return;
+        };
+        self.telling.insert(of, desk.elapsed().plus(TELL_EVERY));
+        desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Known(of, place)));
     }
 
     fn forget_if_known(&mut self, of: AttemptId, desk: &Desk<'_>) {
@@ -660,10 +668,7 @@ impl Voting {
         }
         let untold: Vec<AttemptId> =
             self.telling.iter().filter(|(_, at)| **at <= now).map(|(of, _)| *of).collect();
-        for of in untold {
-            self.telling.insert(of, now.plus(TELL_EVERY));
-            desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Known(of)));
-        }
+        untold.into_iter().for_each(|of| self.tell_known(of, desk));
         if self.forgets_at.is_some_and(|at| at <= now) {
             self.forgets_at = None;
             match desk.appender.is_full() {
@@ -761,6 +766,12 @@ impl Voting {
             let others = poll.participants.iter().map(|lead| lead.partition).filter(|p| *p != own);
             (*of, others.filter(|p| !poll.votes.contains_key(p)).collect())
         })
+    }
+
+    /// True if this region has promised its part of a transaction, or is about to, and the outcome is not in its log.
+    pub fn awaits(&self, of: AttemptId) -> bool {
+        let poll = self.polls.get(&of);
+        poll.is_some_and(|poll| !matches!(poll.stage, Stage::Unknown | Stage::Refused(_)))
     }
 
     /// The number of transactions with votes to come.

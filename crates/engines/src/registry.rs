@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::{BACKOFF, EARLY_APPLY, RO_MODE};
+use ordain_commit::options::{BACKOFF, EARLY_APPLY, OVERLAY, RO_MODE};
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
@@ -209,7 +209,8 @@ const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
 }
 
 /// The options of engines whose partitions are regions.
-static OF_REGIONS: [Offer; 3] = [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&RO_MODE)];
+static OF_REGIONS: [Offer; 4] =
+    [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&OVERLAY), Offer::of(&RO_MODE)];
 
 /// Every engine of the contract.
 #[rustfmt::skip]

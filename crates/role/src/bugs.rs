@@ -49,6 +49,8 @@ bugs! {
     PlaceLate = "place-late",
     /// A view lets an attempt read on, whatever of what it has read is not as it was.
     TornView = "torn-view",
+    /// A view goes on showing what its own region has committed, though the log has told of it.
+    KeepOverlay = "keep-overlay",
     /// A view shows what has come of a checkpoint before the rest has.
     ShowPieces = "show-pieces",
     /// A participant votes yes before its promise stands in the log.

@@ -403,10 +403,12 @@ impl Participant {
             return Vec::new();
         }
         let mut seen = Vec::new();
-        self.control.read_so_far(who, &mut |record, version| {
+        let age = self.attempts.get(&who).map(|attempt| attempt.age).unwrap_or_default();
+        self.control.read_so_far(who, &mut |record, version, by| {
             let (db, key) = self.store.key(record);
-            let has_expired = self.store.cell(record).is_expired(now);
-            seen.push(Read { db, key: key.to_vec(), version: if has_expired { Gsn(0) } else { version } });
+            let has_expired = self.shown(who, age, record).is_expired(now);
+            let version = if has_expired { Gsn::NONE } else { version };
+            seen.push(Read { db, key: key.to_vec(), version, by });
         });
         seen
     }

@@ -8,6 +8,7 @@ mod connections;
 mod cuts;
 mod expiry;
 mod mvocc;
+mod overlay;
 mod regional;
 mod regions;
 mod rows;

@@ -570,6 +570,12 @@ pub(super) const TABLE: &[Planted] = &[
         "a view lets an attempt read on, whatever of what it has read is not as it was",
         "cargo test -p ordain-commit --lib viewing",
     ),
+    planted(
+        Bug::KeepOverlay,
+        "ONE-MOMENT",
+        "a view goes on showing what its own region has committed, though the log has told of it",
+        &[with("--engine regions-silo --regions 2 --replicas 3 --option overlay=true")],
+    ),
     in_test(Bug::VoteUndurable, "ITS-INCARNATION", "a region votes yes before its promise is durable", VOTING),
     in_test(Bug::CountAnyNo, "ITS-INCARNATION", "a no counts whoever of a region's incarnations has said it", VOTING),
     in_test(

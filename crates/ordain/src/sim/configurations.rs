@@ -16,10 +16,12 @@ const SHAPES: [&str; 4] =
     ["", "--partitions 3", "--partitions 2 --replicas 3", "--partitions 2 --replicas 3 --replication async"];
 
 /// The shapes of clusters whose partitions are regions.
-const OF_REGIONS: [&str; 5] = [
+const OF_REGIONS: [&str; 7] = [
     "",
     "--regions 1 --replicas 3",
     "--regions 2 --replicas 3 --option ro-mode=stale",
+    "--regions 2 --replicas 3 --option overlay=true",
+    "--regions 3 --replicas 1 --option overlay=true",
     "--regions 2 --servers 2 --replicas 3",
     "--regions 2 --replicas 3 --storage full",
 ];

@@ -26,7 +26,7 @@ use ordain_role::NodeId;
 use sha2::{Digest, Sha256};
 
 /// The version of the handshake and of everything after it.
-pub(super) const VERSION: u16 = 24;
+pub(super) const VERSION: u16 = 25;
 const MAGIC: [u8; 4] = *b"ORDN";
 /// Magic, version, kind, length.
 const HEAD: usize = 8;

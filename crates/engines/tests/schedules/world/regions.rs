@@ -11,8 +11,12 @@ use super::{BETWEEN, Do, Ticket, WITHIN, World};
 impl World {
     /// So many regions with a server, a shard and a storage node each, when each is served and sees the others.
     pub fn regions(engine: CommitEngine, count: usize, bugs: Bugs) -> World {
+        World::regions_with(engine, Options::new(engine.name, &[]), count, bugs)
+    }
+
+    /// Such regions with options of their engine.
+    pub fn regions_with(engine: CommitEngine, options: Options, count: usize, bugs: Bugs) -> World {
         let layout = Arc::new(Layout::even(count, 1).expect("a layout"));
-        let options = Options::new(engine.name, &[]);
         let mut w =
             World::built(engine, (options, bugs), Topology::regions(layout, 1, 1), |settings| settings);
         w.run(Micros::from_millis(300));
