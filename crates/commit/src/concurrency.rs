@@ -12,6 +12,7 @@ use crate::known::Living;
 use crate::message::Snapshot;
 use crate::stamps::Stamps;
 use crate::view::{Seen, Vector, View};
+use crate::viewing::Laid;
 
 /// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
 pub type Seniority = (Age, TransactionId);
@@ -64,12 +65,15 @@ pub enum Reads {
     First,
     /// The versions of its snapshot.
     Fixed,
+    /// The versions of its snapshot. An access that would wait for a transaction of several regions in doubt is refused.
+    Resolved,
 }
 
 codec!(enum Reads {
     0 => Newest,
     1 => First,
     2 => Fixed,
+    3 => Resolved,
 });
 
 /// The answer to a request for an access.

@@ -27,6 +27,7 @@ mod open;
 mod outcomes;
 mod overlaying;
 mod parts;
+mod resolving;
 mod stamping;
 #[cfg(test)]
 mod tests;
@@ -292,10 +293,13 @@ impl Coordinator {
                 self.live.get_mut(&number).into_iter().for_each(|live| live.age = live.age.max(first));
                 self.run_attempt(number, now, desk);
             }
-            Stamps::OfAttempt | Stamps::TwoOfAttempt => match self.stamping.stamp(number, now, desk) {
-                Some(stamp) => self.begin_stamped(number, stamp, desk),
-                None => self.wait_for_stamp(number, desk),
-            },
+            Stamps::OfAttempt | Stamps::TwoOfAttempt => {
+                let resolved = self.resolved(number, desk);
+                match resolved.or_else(|| self.stamping.stamp(number, now, desk)) {
+                    Some(stamp) => self.begin_stamped(number, stamp, desk),
+                    None => self.wait_for_stamp(number, desk),
+                }
+            }
         }
     }
 
@@ -307,6 +311,7 @@ impl Coordinator {
         }
         live.attempt += 1;
         (live.reads, live.view) = first_view(live, desk);
+        self.stamping.doubts.end(number);
         if desk.site.snapshots == Snapshots::AtFirstRead && live.reads == Reads::Newest {
             self.readers.begin(number);
         }
@@ -763,6 +768,7 @@ impl Coordinator {
         self.agenda.cancel(number);
         self.readers.end(number);
         self.stamping.end(number);
+        self.stamping.doubts.end(number);
         if let Some(request) = live.request() {
             self.requests.remove(&request);
         }
@@ -856,7 +862,13 @@ fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
     let txn = &live.chunk.txns()[live.at];
     let only_reads = live.only_reads();
     let reads = match desk.site.snapshots {
-        Snapshots::Never => return (desk.site.stamps.reads(only_reads, live.open.is_some()), View::NONE),
+        Snapshots::Never => {
+            let reads = desk.site.stamps.reads(only_reads, live.open.is_some());
+            // The next attempt has the snapshot with which it waits for nobody, if there is one.
+            let begins_anew = desk.site.resolves && live.attempt == 1 && live.reads_at_home(desk.site);
+            let reads = if begins_anew && reads == Reads::Fixed { Reads::Resolved } else { reads };
+            return (reads, View::NONE);
+        }
         Snapshots::AtFirstRead if only_reads => Reads::Newest,
         Snapshots::AtFirstRead => Reads::First,
         Snapshots::AtBegin => {

@@ -56,6 +56,8 @@ pub struct Site {
     pub propagation: Propagation,
     /// The mode in which transactions that only read see other regions; none where partitions are not regions.
     pub regions: Option<RoMode>,
+    /// True if what only reads here sees the region as it was when nothing was in doubt, rather than to wait.
+    pub resolves: bool,
     /// True if views show what this region has committed in the others before their logs tell of it.
     pub overlays: bool,
     /// True if the log hands entries on before they are durable.

@@ -101,4 +101,5 @@ pub use stamps::Stamps;
 pub use times::AHEAD;
 pub use tokens::{Attest, Attested};
 pub use view::{Anti, Seen, Vector, View};
+pub use viewing::Laid;
 pub use waits_for::{Refusal, Refusals, WaitsFor};

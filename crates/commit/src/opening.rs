@@ -119,6 +119,7 @@ impl Replay {
                 fresh_begin: settings.options.is_on(&FRESH_BEGIN),
             },
             regions: regional(settings),
+            resolves: regions::resolves(settings),
             overlays: regions::overlays(settings),
             is_early: regions::is_early(settings),
             source: settings.options.choice(&TS_SOURCE),

@@ -2,7 +2,7 @@
 
 use ordain_model::{
     Backoff, GcIds, Install, Micros, Need, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
-    RoMode, StampSource,
+    RoLocal, RoMode, StampSource,
 };
 
 use crate::ids::AttemptId;
@@ -151,6 +151,22 @@ pub static RO_MODE: OptionInfo = OptionInfo {
           newest at one moment. `stale`: as the region's server knows them, for each region one moment of the past",
     kind: OptionKind::Name { names: &RoMode::NAMES, wrong: RoMode::WRONG },
     default: OptionValue::Name("validated"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
+/// The promise to what only reads, of records of its own region.
+pub static RO_LOCAL: OptionInfo = OptionInfo {
+    name: "ro-local",
+    value_name: "MODE",
+    doc: "How a transaction that only reads keys of its own region meets one of several regions that is in doubt. `strict`: it waits for the \
+          outcome. `resolved`: it sees the region as it was before anything was in doubt, which is of the past; the order is serializable, and a \
+          client may not see what it has just written",
+    kind: OptionKind::Name { names: &RoLocal::NAMES, wrong: RoLocal::WRONG },
+    default: OptionValue::Name("strict"),
     is_flag: false,
     is_identity: false,
     is_of_cluster: false,

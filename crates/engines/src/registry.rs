@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::{BACKOFF, EARLY_APPLY, OVERLAY, RO_MODE};
+use ordain_commit::options::{BACKOFF, EARLY_APPLY, OVERLAY, RO_LOCAL, RO_MODE};
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
@@ -200,8 +200,8 @@ const fn commit(engine: CommitEngine, options: &'static [Offer]) -> Parts {
     Parts { can: COMMIT, make: Make::Commit(engine), options }
 }
 
-const fn regional(engine: CommitEngine) -> Parts {
-    Parts { can: REGIONAL, make: Make::Commit(engine), options: &OF_REGIONS }
+const fn regional(engine: CommitEngine, options: &'static [Offer]) -> Parts {
+    Parts { can: REGIONAL, make: Make::Commit(engine), options }
 }
 
 const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
@@ -211,6 +211,15 @@ const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
 /// The options of engines whose partitions are regions.
 static OF_REGIONS: [Offer; 4] =
     [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&OVERLAY), Offer::of(&RO_MODE)];
+
+/// Those of the one whose readers have snapshots of their region.
+static OF_SNAPSHOTS: [Offer; 5] = [
+    Offer::of(&BACKOFF),
+    Offer::of(&EARLY_APPLY),
+    Offer::of(&OVERLAY),
+    Offer::of(&RO_MODE),
+    Offer::of(&RO_LOCAL),
+];
 
 /// Every engine of the contract.
 #[rustfmt::skip]
@@ -240,11 +249,11 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
                  level: "strict serializable", family: Family::Commit, parts: commit(occ_2pc::ENGINE, &optimistic::OPTIONS) },
     EngineInfo { name: "regions-2pl", what: "regions that write their own data by locks, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE, &OF_REGIONS) },
     EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE, &OF_REGIONS) },
     EngineInfo { name: "regions-mvocc", what: "regions that write their own data by multiversion OCC, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE, &OF_SNAPSHOTS) },
 ];
 
 /// A name that is no engine's.

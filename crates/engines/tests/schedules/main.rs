@@ -11,6 +11,7 @@ mod mvocc;
 mod overlay;
 mod regional;
 mod regions;
+mod resolved;
 mod rows;
 mod scenarios;
 mod snapshot_scenarios;

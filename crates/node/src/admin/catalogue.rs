@@ -157,7 +157,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_mvocc_extended_total", "regions-mvocc: reads that have moved their attempts on to a later stamp."),
     ("ordain_mvocc_gate_closed_total", "regions-mvocc: how often newcomers were kept away so that a command on whole tables had its turn."),
     ("ordain_mvocc_records", "regions-mvocc: records that attempts have to do with, or of which older versions are kept."),
-    ("ordain_mvocc_refused_total", "regions-mvocc: attempts that were refused, by reason: a record has another version, another attempt has claimed it, the version that it would see is gone, it has read from one that has come to nothing, its stamp is too early, or the gate is closed."),
+    ("ordain_mvocc_refused_total", "regions-mvocc: attempts that were refused, by reason: a record has another version, another attempt has claimed it, the version that it would see is gone, it has read from one that has come to nothing, its stamp is too early, a transaction of several regions is in doubt, or the gate is closed."),
     ("ordain_mvocc_speculated_total", "regions-mvocc: reads of what was validated and not decided."),
     ("ordain_mvocc_validated_total", "regions-mvocc: attempts that were validated."),
     ("ordain_mvocc_versions", "regions-mvocc: older versions of records that are kept."),

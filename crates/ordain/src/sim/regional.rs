@@ -27,7 +27,8 @@ impl<W: Workload> Regional<W> {
     /// True if all that a request touches is of the region of a node.
     fn is_of(&self, node: NodeId, (call, args): &(Call, Vec<u8>)) -> bool {
         let home = self.topology.partition_of(node);
-        reach(&self.topology, &self.registry, home, (*call, args)) == Some(Reach::Home)
+        reach(&self.topology, &self.registry, home, (*call, args)) 
+            .is_some_and(|reach| matches!(reach, Reach::Home | Reach::ReadsHome))
     }
 }
 
@@ -36,6 +37,8 @@ impl<W: Workload> Regional<W> {
 pub(super) enum Reach {
     /// It touches keys of that region alone.
     Home,
+    /// It only reads, keys of that region alone.
+    ReadsHome,
     /// It only reads, and keys of other regions among others.
     ReadsElsewhere,
     /// Anything else.
@@ -57,7 +60,8 @@ pub(super) fn reach(
     let is_own = |slot: usize| layout.partition_of(slot) == home;
     let is_home = !txn.table && chunk.fragments(&txn).iter().all(|fragment| is_own(fragment.hash.slot()));
     Some(match (is_home, txn.read_only && !txn.table) {
-        (true, _) => Reach::Home,
+        (true, true) => Reach::ReadsHome,
+        (true, false) => Reach::Home,
         (false, true) => Reach::ReadsElsewhere,
         (false, false) => Reach::Elsewhere,
     })
