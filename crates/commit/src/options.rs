@@ -1,8 +1,8 @@
 //! The options of the family's engines, each written down once. An engine says which of them it has.
 
 use ordain_model::{
-    Backoff, GcIds, Install, Micros, Need, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
-    RoLocal, RoMode, StampSource,
+    Backoff, GcIds, Install, Micros, Need, OptionInfo, OptionKind, OptionValue, Options, PartitionId,
+    Prewrite, RoLocal, RoMode, StampSource,
 };
 
 use crate::ids::AttemptId;

@@ -79,7 +79,8 @@ impl Viewing {
         let written = self.drop_own(store, of, ended);
         for reader in self.attempts.values_mut() {
             for record in &written {
-                if let Some(origin) = reader.read.get_mut(record).filter(|origin| **origin == Origin::Own(of)) {
+                if let Some(origin) = reader.read.get_mut(record).filter(|origin| **origin == Origin::Own(of))
+                {
                     *origin = Origin::Log(store.version(*record));
                 }
             }
@@ -147,12 +148,7 @@ impl ConcurrencyControl for Viewing {
         }
     }
 
-    fn seen<'a>(
-        &'a self,
-        _: &MemoryStore,
-        record: RecordId,
-        _: (AttemptId, Age),
-    ) -> Option<(&'a Cell, Gsn)> {
+    fn seen<'a>(&'a self, _: &MemoryStore, record: RecordId, _: (AttemptId, Age)) -> Option<(&'a Cell, Gsn)> {
         let (cell, of) = self.overlay.content(record)?;
         Some((cell, self.overlay.version(record, of).0))
     }
@@ -252,7 +248,9 @@ impl ConcurrencyControl for Viewing {
         for (record, holders) in holders {
             if store.lock(record) != holders {
                 let lock = store.lock(record);
-                return Err(format!("{record:?} has {holders} readers or own writers and the lock word {lock}"));
+                return Err(format!(
+                    "{record:?} has {holders} readers or own writers and the lock word {lock}"
+                ));
             }
         }
         self.overlay.check()

@@ -132,6 +132,7 @@ impl Coordinator {
             }
             ready.bounds = Bounds::at(stamp);
         }
+        self.stamping.pass_quiet(desk);
         let (bounds, has_effect, oldest) = (ready.bounds, ready.end.is_none(), self.stamping.oldest());
         let is_alone =
             !has_effect || awaited.len() == 1 && ready.commit.participants.is_empty() && !is_promised;

@@ -66,22 +66,22 @@ impl Stamping {
         self.doubts.quiet = self.stamp(number, now, desk);
         self.doubts.quiet.is_some()
     }
+
+    /// Forgets the quiet stamp once nothing is in doubt: a snapshot of now is as good, and what only that one shows may go.
+    pub(super) fn pass_quiet(&mut self, desk: &Desk<'_>) {
+        if self.doubts.quiet.is_some() && !self.doubts.are_there(desk) {
+            self.doubts.quiet = None;
+        }
+    }
 }
 
 impl Coordinator {
-    /// Forgets the quiet stamp once nothing is in doubt: a snapshot of now is as good.
-    pub(super) fn pass_quiet(&mut self, desk: &Desk<'_>) {
-        if !self.stamping.doubts.are_there(desk) {
-            self.stamping.doubts.quiet = None;
-        }
-    }
-
     /// The stamp of a snapshot with which the next attempt at a transaction waits for nothing that is in doubt; nothing if it is to have a stamp of
     /// now. An attempt that was refused has found something in doubt, or may.
     pub(super) fn resolved(&mut self, number: u64, desk: &Desk<'_>) -> Option<Age> {
         let live = self.live.get(&number).filter(|live| desk.site.resolves && live.attempt > 0)?;
         let reads_at_home = live.reads_at_home(desk.site);
-        self.pass_quiet(desk);
+        self.stamping.pass_quiet(desk);
         let quiet = self.stamping.doubts.quiet.filter(|_| reads_at_home)?;
         // Planted, STAMP-ORDER: as the sheet has it.
         if desk.site.bugs.has(Bug::ResolveBelow) {

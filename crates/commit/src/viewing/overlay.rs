@@ -198,7 +198,9 @@ impl Overlay {
     pub(super) fn check(&self) -> Result<(), String> {
         let is_told = |written: &Written| written.place.is_some_and(|place| place.0 <= self.told.0);
         if let Some((of, _)) = self.own.iter().find(|(_, written)| is_told(written)) {
-            return Err(format!("the overlay has attempt {of}, of which the log has told: older than the view"));
+            return Err(format!(
+                "the overlay has attempt {of}, of which the log has told: older than the view"
+            ));
         }
         let (records, bytes) = (self.held().count(), self.own.values().map(|written| written.bytes).sum());
         if (self.records, self.bytes) != (records, bytes) {
@@ -208,7 +210,8 @@ impl Overlay {
             let written = self.own.get(of).filter(|written| written.has_committed);
             written.is_some_and(|written| written.cells.contains_key(record))
         };
-        match self.shown.iter().find(|(record, all)| all.is_empty() || !all.iter().all(|of| has(record, of))) {
+        match self.shown.iter().find(|(record, all)| all.is_empty() || !all.iter().all(|of| has(record, of)))
+        {
             Some((record, all)) => Err(format!("{record:?} is shown by {all:?}, which have not written it")),
             None => Ok(()),
         }

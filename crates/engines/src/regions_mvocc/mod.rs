@@ -568,7 +568,8 @@ impl ConcurrencyControl for Mvocc {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        let Figures { by_version, by_claim, by_age, by_cascade, by_order, by_gate, by_doubt, .. } = self.counts;
+        let Figures { by_version, by_claim, by_age, by_cascade, by_order, by_gate, by_doubt, .. } =
+            self.counts;
         let Figures { validated, waited, speculated, extended, .. } = self.counts;
         report("ordain_mvocc_attempts", self.attempts.len() as f64);
         report("ordain_mvocc_records", self.records.len() as f64);

@@ -27,7 +27,7 @@ impl<W: Workload> Regional<W> {
     /// True if all that a request touches is of the region of a node.
     fn is_of(&self, node: NodeId, (call, args): &(Call, Vec<u8>)) -> bool {
         let home = self.topology.partition_of(node);
-        reach(&self.topology, &self.registry, home, (*call, args)) 
+        reach(&self.topology, &self.registry, home, (*call, args))
             .is_some_and(|reach| matches!(reach, Reach::Home | Reach::ReadsHome))
     }
 }
