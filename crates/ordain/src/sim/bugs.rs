@@ -584,6 +584,12 @@ pub(super) const TABLE: &[Planted] = &[
         "a region that has said no for want of a request takes the request when it comes",
         VOTING,
     ),
+    in_test(
+        Bug::ResolveBelow,
+        "STAMP-ORDER",
+        "what only reads sees its region as of just before the first stamp in doubt, whatever has become of others meanwhile",
+        "cargo test -p ordain-engines --test schedules resolved",
+    ),
     in_test(Bug::PlaceLate, "VALIDATED", "a decision has its place behind the next one", REGIONAL),
     in_test(Bug::ShowPieces, "ONE-MOMENT", "a view shows a part of a checkpoint", REPLACING),
     in_test(Bug::MissCycle, "NO-DEADLOCK", "the graph of waits is not looked at for cycles", WAITS),

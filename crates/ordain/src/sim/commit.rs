@@ -38,7 +38,7 @@ use super::lives::Lives;
 use super::mixed::{self, CommitMix};
 use super::object_store::{VirtualStore, hasty};
 use super::parts;
-use super::regional::{Reach, Regional, reach};
+use super::regional::{Reach, Regional, reach_of};
 use super::registers;
 use super::replayed::Replays;
 use super::restored::{self, Left, Target};
@@ -357,14 +357,8 @@ impl CommitSystem {
         Some(stale::without(history, &its))
     }
 
-    /// The reach of a request from the region of its client.
     fn reach_of(&self, config: &Config, request: &Request) -> Option<Reach> {
-        let topology = &self.settings.topology;
-        // Clients keep to the region of their first door.
-        let doors = usize::from(config.doors);
-        let servers: Vec<NodeId> = topology.all_servers().collect();
-        let home = topology.partition_of(servers[request.client? / doors.max(1) % servers.len()]);
-        reach(topology, &self.registry, home, (request.call, &request.args[..]))
+        reach_of(&self.settings.topology, &self.registry, usize::from(config.doors), request)
     }
 
     /// The longest time between two transactions that may stand the other way round in the order of stamps, if all clocks show the true time:

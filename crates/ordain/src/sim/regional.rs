@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ordain_checker::history::Request;
 use ordain_model::{Args, Call, Chunk, ChunkNo, GatewayId, PartitionId, ProcedureId, Random, Registry};
 use ordain_role::{NodeId, Topology};
 use ordain_sim::Workload;
@@ -46,7 +47,7 @@ pub(super) enum Reach {
 }
 
 /// The reach of a request from a region, if it can be planned.
-pub(super) fn reach(
+fn reach(
     topology: &Topology,
     registry: &Registry,
     home: PartitionId,
@@ -65,6 +66,18 @@ pub(super) fn reach(
         (false, true) => Reach::ReadsElsewhere,
         (false, false) => Reach::Elsewhere,
     })
+}
+
+/// The reach of a request from the region of its client, who keeps to the region of the first of so many doors.
+pub(super) fn reach_of(
+    topology: &Topology,
+    registry: &Registry,
+    doors: usize,
+    request: &Request,
+) -> Option<Reach> {
+    let servers: Vec<NodeId> = topology.all_servers().collect();
+    let home = topology.partition_of(servers[request.client? / doors.max(1) % servers.len()]);
+    reach(topology, registry, home, (request.call, &request.args[..]))
 }
 
 impl<W: Workload> Workload for Regional<W> {
