@@ -22,11 +22,14 @@ mod agreeing;
 mod answers;
 mod attempt;
 mod counter;
+mod counts;
 mod live;
 mod open;
 mod outcomes;
 mod overlaying;
 mod parts;
+mod reasons;
+mod reserving;
 mod resolving;
 mod stamping;
 #[cfg(test)]
@@ -47,7 +50,6 @@ use crate::announcing::{Announcing, Reading};
 use crate::concurrency::{Reads, Snapshots};
 use crate::desk::{Desk, Site};
 use crate::entry::{Announced, Commit, Commitment, Content};
-use crate::figures::Reasons;
 use crate::ids::{Age, AttemptId, Bounds, Lead};
 use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Protocol, Returned};
 use crate::options::pause;
@@ -58,11 +60,13 @@ use agenda::Agenda;
 use answers::Answers;
 use attempt::Executing;
 use counter::COUNTER;
+use counts::Counts;
 use live::{Live, Ready, State};
 use open::{Open, Opens};
 pub use outcomes::Unacknowledged;
 use overlaying::Named;
 use parts::{Does, Elsewhere};
+use reserving::Reserving;
 use stamping::Stamping;
 
 /// Transactions under way at most: a further one is answered BUSY and has no effect.
@@ -115,6 +119,8 @@ pub struct Coordinator {
     voting: Voting,
     /// Attempts that turn out to be of several regions: true if they do, false once they are over.
     regional: Vec<(AttemptId, bool)>,
+    /// Records that are kept for transactions of several regions.
+    reserving: Reserving,
     /// Requests of sessions that wait for the outcome of an earlier attempt.
     doubting: BTreeMap<AttemptId, Vec<(Lead, Arc<Chunk>, usize)>>,
     /// Requests for parts that wait for the outcomes of transactions which they name.
@@ -127,30 +133,6 @@ pub struct Coordinator {
     put_off: Option<(Millis, Content)>,
     /// Figures.
     pub counts: Counts,
-}
-
-/// Figures of a coordinator.
-#[derive(Clone, Debug, Default)]
-pub struct Counts {
-    /// Transactions that committed.
-    pub committed: u64,
-    /// Attempts that began.
-    pub attempts: u64,
-    /// Attempts that came to nothing: refused by a concurrency control or another partition, begun again at a later time, or given
-    /// up for a lost message, a changed leader, or time.
-    pub failed: Reasons,
-    /// Attempts that were to read alone, and that a concurrency control has refused.
-    pub readers_refused: u64,
-    /// Transactions that aborted.
-    pub aborted: Reasons,
-    /// Commits of several partitions.
-    pub distributed: u64,
-    /// Commits by the home partition alone.
-    pub single: u64,
-    /// Transactions that only read, or aborted for what they read.
-    pub confirmed: u64,
-    /// Readers that commits named: they must not see what those wrote.
-    pub named: u64,
 }
 
 impl Coordinator {
@@ -181,7 +163,7 @@ impl Coordinator {
             return self.savers.push(asker);
         }
         if let Some(abort) = desk.site.refuses(txn) {
-            return self.answer_lost(asker, abort);
+            return self.answer_lost(asker, abort, None);
         }
         if session_of(txn).is_some_and(|request| self.answered_before(request, asker, desk)) {
             return;
@@ -256,6 +238,8 @@ impl Coordinator {
             open: open.map(Box::new),
             part: None,
             is_regional: false,
+            no: None,
+            reserved: None,
         };
         if let Some(request) = live.request() {
             self.requests.insert(request, number);
@@ -284,6 +268,10 @@ impl Coordinator {
     // ---- executing -----------------------------------------------------------------------------------------
 
     fn begin_attempt(&mut self, number: u64, desk: &mut Desk<'_>) {
+        self.reserve_if_starved(number, desk);
+        if self.waits_for_reserved(number, desk) {
+            return;
+        }
         let now = desk.clock.max(self.latest);
         match desk.site.stamps {
             Stamps::OfTransaction => self.run_attempt(number, now, desk),
@@ -310,6 +298,7 @@ impl Coordinator {
             self.regional.push((live.who(number), false));
         }
         live.attempt += 1;
+        live.no = None;
         (live.reads, live.view) = first_view(live, desk);
         self.stamping.doubts.end(number);
         if desk.site.snapshots == Snapshots::AtFirstRead && live.reads == Reads::Newest {
@@ -577,6 +566,7 @@ impl Coordinator {
         self.denying.clear();
         self.opens.forget_ended();
         self.stamping.stand();
+        self.reserving = Reserving::default();
         self.forgettable.clear();
         self.forgets_at = None;
         let together = |((asked, gateway, chunk), indexes)| Returned { asked, gateway, chunk, indexes };
@@ -698,19 +688,11 @@ impl Coordinator {
         self.agenda.set(number, desk.elapsed().plus(pause));
     }
 
-    /// No other attempt is made.
-    fn give_up(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
-        if self.live.get(&number).is_some_and(|live| live.open.is_some()) {
-            return self.lose(number, reason, desk);
-        }
-        self.end(number, OutcomeStatus::Busy, NOWHERE, &[], desk);
-    }
-
     // ---- time ----------------------------------------------------------------------------------------------
 
     /// The time at which something is to be done by [`Coordinator::pass`], if any is.
     pub fn due(&self) -> Option<Micros> {
-        [self.agenda.first(), self.forgets_at, self.announcing.due(), self.voting.due()]
+        [self.agenda.first(), self.forgets_at, self.announcing.due(), self.voting.due(), self.reserving.due()]
             .into_iter()
             .flatten()
             .min()
@@ -732,6 +714,7 @@ impl Coordinator {
             self.forget(desk);
         }
         self.announcing.pass((&self.readers, self.last + 1), &self.unacknowledged, desk);
+        self.reserving.expire(desk.elapsed());
         self.voting.pass(desk);
         self.take_verdicts(desk);
     }
@@ -790,6 +773,9 @@ impl Coordinator {
         desk: &mut Desk<'_>,
     ) {
         let Some(live) = self.remove(number) else { return };
+        if live.reserved.is_some() {
+            self.release_all(live.who(number).transaction, desk);
+        }
         if let Some(part) = live.part.as_ref().filter(|part| part.does == Does::Check) {
             self.answer_check(part.of, status, desk);
         }
@@ -847,6 +833,7 @@ impl Coordinator {
         }
         self.opens.check(&self.live)?;
         self.voting.check()?;
+        self.reserving.check()?;
         self.stamping.requests.check()?;
         if let Some(number) = self.readers.iter().find(|number| !self.live.contains_key(number)) {
             return Err(format!("transaction {number} only reads and is not under way"));

@@ -54,8 +54,8 @@ pub struct Site {
     pub snapshots: Snapshots,
     /// The ways in which decisions become known, and readers that are over, with snapshots.
     pub propagation: Propagation,
-    /// The mode in which transactions that only read see other regions; none where partitions are not regions.
-    pub regions: Option<RoMode>,
+    /// The ways of regions; none where partitions are not regions.
+    pub regions: Option<Regional>,
     /// True if what only reads here sees the region as it was when nothing was in doubt, rather than to wait.
     pub resolves: bool,
     /// True if views show what this region has committed in the others before their logs tell of it.
@@ -70,6 +70,15 @@ pub struct Site {
     pub checkpoint_bytes: u64,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
+}
+
+/// The ways of regions with each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Regional {
+    /// The mode in which transactions that only read see other regions.
+    pub reading: RoMode,
+    /// The records of a transaction of several regions are reserved after so many refused attempts; 0: never.
+    pub m_retries: u32,
 }
 
 /// The ways in which decisions become known elsewhere, and readers that are over, of engines with snapshots.

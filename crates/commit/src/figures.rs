@@ -80,15 +80,15 @@ pub fn of_view(name: &str, region: PartitionId) -> Option<&'static str> {
 }
 
 /// Attempts that came to nothing. Others may have followed.
-pub const FAILED: [(Abort, &str); 12] = series! { "ordain_coordinator_failed_total":
-    LockRefused = "lock_refused", Died = "died", Deadlock = "deadlock", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
+pub const FAILED: [(Abort, &str); 13] = series! { "ordain_coordinator_failed_total":
+    LockRefused = "lock_refused", Died = "died", Wounded = "wounded", Deadlock = "deadlock", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
     VoteNo = "vote_no", TermChanged = "term_changed", TimeTooOld = "time_too_old", Unavailable = "unavailable", StaleView = "stale_view"
 };
 
 /// Transactions that aborted for good.
-pub const ABORTED: [(Abort, &str); 18] = series! { "ordain_coordinator_aborts_total":
+pub const ABORTED: [(Abort, &str); 19] = series! { "ordain_coordinator_aborts_total":
     Logic = "logic", Conflict = "conflict", Restart = "restart", Panic = "panic", Budget = "budget",
-    LockRefused = "lock_refused", Died = "died", Deadlock = "deadlock", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
+    LockRefused = "lock_refused", Died = "died", Wounded = "wounded", Deadlock = "deadlock", TooLate = "too_late", EmptyInterval = "empty_interval", Validation = "validation", LockTimeout = "lock_timeout",
     VoteNo = "vote_no", TermChanged = "term_changed", TimeTooOld = "time_too_old", Idle = "idle", StaleView = "stale_view",
     Unavailable = "unavailable"
 };

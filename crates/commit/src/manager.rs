@@ -569,6 +569,9 @@ impl Manager {
             }
             Protocol::Announce(..) => self.strangers += 1,
             Protocol::Part(request) => self.coordinator.take_part(from, *request, &mut desk),
+            Protocol::Reserve(reservation) => self.coordinator.take_reservation(from, reservation, &desk),
+            Protocol::Release(of) if of.home == from => self.coordinator.release(of, &desk),
+            Protocol::Release(_) => self.strangers += 1,
             Protocol::Ballot(ballot) => self.coordinator.take_ballot(from, ballot, &mut desk),
             content => out.halt(format!("a manager was sent a message that is not for it: {content:?}")),
         }
@@ -846,24 +849,8 @@ impl Role for Manager {
             Some(founding) => report("ordain_manager_unfounded", founding.missing() as f64),
             None => report(TAKES_TRANSACTIONS, 1.0),
         }
-        let counts = &self.coordinator.counts;
-        report("ordain_coordinator_transactions", self.coordinator.live() as f64);
-        report("ordain_coordinator_held_answers", self.coordinator.held() as f64);
-        report("ordain_coordinator_unacknowledged", self.coordinator.unacknowledged() as f64);
+        self.coordinator.report(self.site.partition, report);
         report("ordain_manager_untold", (self.coordinator.untold() + self.hearing.unwritten_words()) as f64);
-        report("ordain_coordinator_committed_total", counts.committed as f64);
-        report("ordain_coordinator_attempts_total", counts.attempts as f64);
-        report("ordain_coordinator_readers_refused_total", counts.readers_refused as f64);
-        counts.failed.report(&figures::FAILED, report);
-        counts.aborted.report(&figures::ABORTED, report);
-        report("ordain_coordinator_distributed_total", counts.distributed as f64);
-        report("ordain_coordinator_single_total", counts.single as f64);
-        report("ordain_coordinator_confirmed_total", counts.confirmed as f64);
-        report("ordain_coordinator_named_readers_total", counts.named as f64);
-        let [open, in_doubt, untold] = self.coordinator.votes(self.site.partition);
-        report("ordain_voting_open", open as f64);
-        report("ordain_voting_in_doubt", in_doubt as f64);
-        report("ordain_voting_untold", untold as f64);
         self.doubts.set(self.coordinator.doubts(&self.agreed, self.site.partition));
         report("ordain_cohort_under_way", self.cohort.under_way() as f64);
         report("ordain_cohort_prepared", self.agreed.prepared().count() as f64);

@@ -15,7 +15,7 @@ use crate::concurrency::Reads;
 use crate::cuts::CutMessage;
 use crate::entry::{Commitment, Entry, Hold};
 use crate::founding::Met;
-use crate::ids::{Age, AttemptId, Bounds, Lead, Term};
+use crate::ids::{Age, AttemptId, Bounds, Lead, Term, TransactionId};
 use crate::known::Readers;
 use crate::proxy::{Come, Taken};
 use crate::tokens::{Attest, Attested};
@@ -108,7 +108,24 @@ pub enum Protocol {
     Ballot(Ballot),
     /// Initiator to the server of another region: run and validate this part of a transaction there.
     Part(Box<PartRequest>),
+    /// Initiator to the server of another region: keep these records there for a transaction that has lost often.
+    Reserve(Reservation),
+    /// Initiator to the server of another region: a transaction for which records were kept is over.
+    Release(TransactionId),
 }
+
+/// A request to keep records of a region for a transaction of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reservation {
+    /// The transaction.
+    pub of: TransactionId,
+    /// The time at which its initiator first reserved something for it: of two the earlier goes first.
+    pub since: Millis,
+    /// The hashes of the records.
+    pub keys: Vec<u64>,
+}
+
+codec!(struct Reservation { of, since, keys });
 
 /// A request for a region's part of a transaction of several.
 #[derive(Clone, Debug, PartialEq)]
@@ -531,6 +548,8 @@ codec!(enum Protocol {
     16 => Announce(number, decided, readers),
     17 => Ballot(ballot),
     18 => Part(request),
+    19 => Reserve(reservation),
+    20 => Release(of),
 });
 
 codec!(struct Accesses { chunk, list });
@@ -733,6 +752,12 @@ mod tests {
                 Said::No(Abort::StaleView, Millis(9)),
                 vec![PartitionId(2)],
             ))),
+            termed(Protocol::Reserve(Reservation {
+                of: who.transaction,
+                since: Millis(7),
+                keys: vec![1 << 60, 3],
+            })),
+            termed(Protocol::Release(who.transaction)),
             termed(Protocol::Ballot(Ballot::Ask(who))),
             termed(Protocol::Ballot(Ballot::Known(who, Epoch(7)))),
             termed(Protocol::Ballot(Ballot::Forget(vec![who, who]))),

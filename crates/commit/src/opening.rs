@@ -9,21 +9,21 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
-use ordain_model::{Digest, Epoch, Gsn, Micros, Placement, Registry, RoMode};
+use ordain_model::{Digest, Epoch, Gsn, Micros, Placement, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
     LogSettings, NeedsCheckpoint, StorageError, Waiting,
 };
 use ordain_role::{Address, Bug, Directory, Role};
 
-use crate::desk::{Propagation, Site};
+use crate::desk::{Propagation, Regional, Site};
 use crate::entry::{Entries, Entry};
 use crate::family::{CHECKPOINTER, CommitFamily, LOG, MANAGER};
 use crate::image::Image;
 use crate::manager::Manager;
 use crate::message::Message;
 use crate::options::{
-    BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, PROPAGATE_DELAY_US, RO_MODE, TS_SOURCE, skew_of,
+    BACKOFF, FRESH_BEGIN, GC_IDS, INSTALL, M_RETRIES, PROPAGATE_DELAY_US, RO_MODE, TS_SOURCE, skew_of,
 };
 use crate::participant::{Holding, Participant};
 use crate::saving::Giving;
@@ -361,9 +361,13 @@ fn lacking(
     Ok((needed > begun).then_some(NeedsCheckpoint { needed, reach: needed }))
 }
 
-/// The mode in which transactions that only read see other regions; none where partitions are not regions.
-fn regional(settings: &NodeSettings) -> Option<RoMode> {
-    settings.topology.has_storage().then(|| settings.options.choice(&RO_MODE))
+/// The ways of regions; none where partitions are not regions.
+fn regional(settings: &NodeSettings) -> Option<Regional> {
+    let options = &settings.options;
+    settings
+        .topology
+        .has_storage()
+        .then(|| Regional { reading: options.choice(&RO_MODE), m_retries: options.number(&M_RETRIES) as u32 })
 }
 
 /// The kind of a partition's log.

@@ -174,6 +174,21 @@ pub static RO_LOCAL: OptionInfo = OptionInfo {
     needs: None,
 };
 
+/// The losses after which the records of a transaction of several regions are reserved.
+pub static M_RETRIES: OptionInfo = OptionInfo {
+    name: "m-retries",
+    value_name: "N",
+    doc: "After so many refused attempts a transaction of several regions goes first: its regions let others that would write \
+          its records wait until it is over. 0: never, so that who writes in one region may win each time",
+    kind: OptionKind::Integer { unit: "attempts", min: 0, max: 1_000 },
+    default: OptionValue::Integer(4),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
 /// The view of what the own region has committed in others.
 pub static OVERLAY: OptionInfo = OptionInfo {
     name: "overlay",

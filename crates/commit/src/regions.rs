@@ -63,6 +63,7 @@ mod tests {
 
     use super::*;
     use crate::bench::Bench;
+    use crate::desk::Regional;
 
     #[test]
     fn records_of_another_region_are_those_of_its_view() {
@@ -72,7 +73,7 @@ mod tests {
             (0..ordain_model::key::SLOTS).map(|slot| bench.site.holder_of(slot)).collect()
         };
         assert_eq!(holders(&bench).len(), 6);
-        bench.site.regions = Some(RoMode::Stale);
+        bench.site.regions = Some(Regional { reading: RoMode::Stale, m_retries: 0 });
         assert_eq!(holders(&bench).into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
         bench.tell(|desk| assert_eq!(desk.participant(4), None, "its view has not said anything yet"));
         let lead = Lead { partition: PartitionId(1), term: Term(7) };

@@ -107,7 +107,7 @@ enum Stage {
     /// It has said no, for this reason.
     Refused(Abort),
     /// Its outcome is known: the reason why it has not committed, if it has not. It is on its way into the log, or waits for space there.
-    Concluding { part: AttemptId, no: Option<Abort>, is_appended: bool },
+    Concluding { part: AttemptId, no: Option<No>, is_appended: bool },
 }
 
 /// The votes on a transaction, as far as a region knows them.
@@ -142,15 +142,24 @@ pub struct Verdict {
     pub end: End,
 }
 
+/// A no: the reason, and the region that has said so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct No {
+    /// The region.
+    pub by: PartitionId,
+    /// The reason.
+    pub reason: Abort,
+}
+
 /// The end of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It was not promised, and need not be: the transaction has not committed, for this reason.
-    Dropped(Abort),
+    Dropped(No),
     /// The transaction has committed, with an outcome in this region's log at this place.
     Committed(Epoch),
     /// It was promised, and the transaction has not committed, for this reason.
-    Aborted(Abort),
+    Aborted(No),
 }
 
 /// See the module.
@@ -181,13 +190,14 @@ impl Poll {
     }
 
     /// The verdict of others: the reason of one who has said no, and may; `None` in it if all have said yes.
-    fn verdict(&self, own: PartitionId, bugs: Bugs) -> Option<Option<Abort>> {
+    fn verdict(&self, own: PartitionId, bugs: Bugs) -> Option<Option<No>> {
         let others = || self.participants.iter().filter(|lead| lead.partition != own);
         // An earlier incarnation may have said no to what it never was asked.
         let no = others().find_map(|lead| {
             let (term, no) = self.votes.get(&lead.partition)?;
             // Planted, ITS-INCARNATION.
-            no.filter(|_| *term >= lead.term || bugs.has(Bug::CountAnyNo))
+            let counts = *term >= lead.term || bugs.has(Bug::CountAnyNo);
+            no.filter(|_| counts).map(|reason| No { by: lead.partition, reason })
         });
         let has_yes = |lead: &Lead| self.says_yes(lead.partition);
         no.map(Some).or_else(|| (others().count() > 0 && others().all(has_yes)).then_some(None))
@@ -255,7 +265,8 @@ impl Voting {
         // Another incarnation of this region was meant: it may have said no.
         let is_meant = participants.contains(&own);
         let refusal = (!is_meant).then_some(Abort::TermChanged);
-        if let Some(reason) = refusal.or(poll.verdict(own.partition, desk.site.bugs).flatten()) {
+        let no = poll.verdict(own.partition, desk.site.bugs).flatten();
+        if let Some(reason) = refusal.or(no.map(|no| no.reason)) {
             self.refuse(of, reason, desk);
             return Requested::Known;
         }
@@ -385,7 +396,10 @@ impl Voting {
             Said::No(reason, _) => Some(Some(reason)),
             Said::Pending => None,
             Said::Committed => return self.conclude(of, None, desk),
-            Said::Aborted => return self.conclude(of, Some(Abort::VoteNo), desk),
+            Said::Aborted => {
+                let no = No { by: from.partition, reason: Abort::VoteNo };
+                return self.conclude(of, Some(no), desk);
+            }
         };
         for partition in others {
             poll.votes.insert(*partition, (from.term, None));
@@ -402,7 +416,7 @@ impl Voting {
             vote.flatten().filter(|_| from.partition == of.home().partition && from.term >= of.home().term)
             && poll.stage == Stage::Unknown
         {
-            return self.conclude(of, Some(reason), desk);
+            return self.conclude(of, Some(No { by: from.partition, reason }), desk);
         }
         self.settle(of, desk);
     }
@@ -470,7 +484,7 @@ impl Voting {
         }
     }
 
-    fn conclude(&mut self, of: AttemptId, no: Option<Abort>, desk: &mut Desk<'_>) {
+    fn conclude(&mut self, of: AttemptId, no: Option<No>, desk: &mut Desk<'_>) {
         let Some(poll) = self.polls.get_mut(&of) else { return };
         match (poll.stage, no) {
             (Stage::Promised(part), no) => {
@@ -479,12 +493,12 @@ impl Voting {
                 self.append_outcome(of, desk);
             }
             // Nobody has this region's yes.
-            (Stage::Running(part), Some(reason)) => {
-                self.verdicts.push(Verdict { of, part, end: End::Dropped(reason) });
-                self.refuse(of, reason, desk);
+            (Stage::Running(part), Some(no)) => {
+                self.verdicts.push(Verdict { of, part, end: End::Dropped(no) });
+                self.refuse(of, no.reason, desk);
             }
-            (Stage::Unknown, Some(reason)) => {
-                poll.stage = Stage::Refused(reason);
+            (Stage::Unknown, Some(no)) => {
+                poll.stage = Stage::Refused(no.reason);
                 poll.asks_at = None;
             }
             // A promise that is on its way is concluded when it is there. What is promised nowhere here has not committed.
@@ -524,7 +538,7 @@ impl Voting {
         let is_its = |stage: Stage| matches!(stage, Stage::Concluding { part: its, .. } if its == part);
         let of = self.polls.iter().find(|(_, poll)| is_its(poll.stage)).map(|(of, _)| *of)?;
         let Poll { stage: Stage::Concluding { no, .. }, .. } = self.polls.remove(&of)? else { return None };
-        if let Some(reason) = no {
+        if let Some(No { reason, .. }) = no {
             // A request that comes twice is answered. Nobody asks the initiator.
             if of.home().partition != desk.site.partition {
                 self.polls.insert(of, Poll::new(Stage::Refused(reason), Vec::new()));

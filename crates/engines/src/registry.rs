@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::{BACKOFF, EARLY_APPLY, OVERLAY, RO_LOCAL, RO_MODE};
+use ordain_commit::options::{BACKOFF, EARLY_APPLY, M_RETRIES, OVERLAY, RO_LOCAL, RO_MODE};
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
@@ -209,15 +209,21 @@ const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
 }
 
 /// The options of engines whose partitions are regions.
-static OF_REGIONS: [Offer; 4] =
-    [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&OVERLAY), Offer::of(&RO_MODE)];
-
-/// Those of the one whose readers have snapshots of their region.
-static OF_SNAPSHOTS: [Offer; 5] = [
+static OF_REGIONS: [Offer; 5] = [
     Offer::of(&BACKOFF),
     Offer::of(&EARLY_APPLY),
     Offer::of(&OVERLAY),
     Offer::of(&RO_MODE),
+    Offer::of(&M_RETRIES),
+];
+
+/// The options of the one whose readers have snapshots of their region.
+static OF_SNAPSHOTS: [Offer; 6] = [
+    Offer::of(&BACKOFF),
+    Offer::of(&EARLY_APPLY),
+    Offer::of(&OVERLAY),
+    Offer::of(&RO_MODE),
+    Offer::of(&M_RETRIES),
     Offer::of(&RO_LOCAL),
 ];
 

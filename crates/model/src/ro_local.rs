@@ -5,10 +5,10 @@ use crate::named::named;
 named! {
     /// The promise to a transaction that only reads, and reads records of its own region alone.
     RoLocal, "no way of reading" {
-        /// It sees all that was answered before it began, and waits for a transaction in doubt that may be among that.
+        /// All that was answered before it began is seen, after a wait for a transaction in doubt that may be among that.
         #[default]
         Strict = "strict";
-        /// It sees the region as it was when nothing was in doubt, and does not wait.
+        /// The region is seen as it was when nothing was in doubt, without a wait.
         Resolved = "resolved";
     }
 }

@@ -45,7 +45,7 @@ bugs! {
     ReleaseBetweenSteps = "release-between-steps",
     /// A client is answered before what it is told of is durable.
     AnswerEarly = "answer-early",
-    /// What only reads sees its region as of just before the first stamp in doubt, whatever has become of others meanwhile.
+    /// A snapshot that waits for nothing in doubt is just below the first stamp in doubt, whatever has become of others meanwhile.
     ResolveBelow = "resolve-below",
     /// A decision that is taken has its place behind the next one.
     PlaceLate = "place-late",

@@ -15,6 +15,7 @@ use crate::entry::{Commit, Hold};
 use crate::ids::{Age, AttemptId, Bounds, Lead, TransactionId};
 use crate::message::Snapshot;
 use crate::view::View;
+use crate::voting::No;
 
 /// A transaction under way.
 #[derive(Debug)]
@@ -39,6 +40,10 @@ pub(super) struct Live {
     pub(super) part: Option<Box<Part>>,
     /// It concerns several regions, as far as the attempt has come.
     pub(super) is_regional: bool,
+    /// The last no of another region, since the attempt began.
+    pub(super) no: Option<No>,
+    /// The time at which its records were reserved first, if they are.
+    pub(super) reserved: Option<Millis>,
 }
 
 impl Live {
@@ -76,7 +81,7 @@ impl Live {
 
     /// True if what it has read of other regions has to be validated there, though it has no effect.
     pub(super) fn is_validated(&self, site: &Site) -> bool {
-        let is_past = site.regions == Some(RoMode::Stale);
+        let is_past = site.regions.is_some_and(|regional| regional.reading == RoMode::Stale);
         !is_past || self.open.as_ref().is_some_and(|open| open.step().may_write)
     }
 

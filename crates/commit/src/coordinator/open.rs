@@ -16,16 +16,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_model::serial::seed_of;
-use ordain_model::{
-    Abort, Chunk, Epoch, Gsn, Micros, OpenId, OutcomeStatus, PartitionId, RequestNo, SessionId, Step, Writer,
-};
+use ordain_model::{Abort, Chunk, Epoch, Gsn, Micros, OpenId, PartitionId, RequestNo, SessionId, Step};
 use ordain_role::NodeId;
 
 use super::attempt::{End, Executing, Former};
-use super::{ATTEMPT_MAX, Asker, Coordinator, Live, NOWHERE, State};
+use super::{ATTEMPT_MAX, Asker, Coordinator, Live, State};
 use crate::desk::Desk;
 use crate::ids::Lead;
 use crate::message::{Protocol, Settle, Settled};
+use crate::voting::No;
 
 /// A transaction whose client sends nothing for so long is ended.
 pub const IDLE_MAX: Micros = Micros::from_millis(5_000);
@@ -38,7 +37,7 @@ pub struct Opens {
     /// Their numbers.
     by_id: BTreeMap<OpenId, u64>,
     /// Why those were ended whose clients have not heard of it.
-    ended: BTreeMap<OpenId, Abort>,
+    ended: BTreeMap<OpenId, (Abort, Option<No>)>,
 }
 
 /// The interactive side of a transaction under way.
@@ -122,7 +121,7 @@ impl Coordinator {
         }
         if let Some(abort) = desk.site.refuses(txn) {
             self.end_open(step.of, desk);
-            return self.answer_lost(asker, abort);
+            return self.answer_lost(asker, abort, None);
         }
         if step.is_first() {
             self.end_open(step.of, desk);
@@ -132,8 +131,8 @@ impl Coordinator {
         let number = self.opens.by_id.get(&step.of).copied();
         let live = number.and_then(|number| Some((number, self.live.get_mut(&number)?)));
         let Some((number, live)) = live else {
-            let reason = self.opens.ended.remove(&step.of).unwrap_or(Abort::TermChanged);
-            return self.answer_lost(asker, reason);
+            let (reason, no) = self.opens.ended.remove(&step.of).unwrap_or((Abort::TermChanged, None));
+            return self.answer_lost(asker, reason, no);
         };
         let is_next = match (&live.state, &live.open) {
             (State::Open(None), Some(open)) => open.step.number + 1 == step.number,
@@ -143,7 +142,7 @@ impl Coordinator {
             // Its commit is on its way into the log, and nothing that comes now ends it.
             return match open.step.number == step.number {
                 true => live.askers.push(asker),
-                false => self.answer_lost(asker, Abort::TermChanged),
+                false => self.answer_lost(asker, Abort::TermChanged, None),
             };
         }
         live.askers.push(asker);
@@ -286,15 +285,13 @@ impl Coordinator {
         self.abort_attempt(number, desk);
         self.drop_part(number, reason, desk);
         let Some(live) = self.remove(number) else { return };
-        if let Some(open) = live.open.filter(|_| live.askers.is_empty()) {
-            self.opens.ended.insert(open.of, reason);
+        if live.reserved.is_some() {
+            self.release_all(live.who(number).transaction, desk);
         }
-        live.askers.into_iter().for_each(|asker| self.answer_lost(asker, reason));
-    }
-
-    pub(super) fn answer_lost(&mut self, asker: Asker, reason: Abort) {
-        let status = OutcomeStatus::Aborted(reason);
-        self.answer(asker, status, NOWHERE, |out| Writer(out).abort(reason));
+        if let Some(open) = live.open.filter(|_| live.askers.is_empty()) {
+            self.opens.ended.insert(open.of, (reason, live.no));
+        }
+        live.askers.into_iter().for_each(|asker| self.answer_lost(asker, reason, live.no));
     }
 
     /// A client wants nothing more of its open transaction, unless it is being committed.

@@ -1,5 +1,5 @@
-//! What this region has committed in others, as its own views show it before the logs of those tell of it (regions.md, 4.12): the
-//! initiator's side, and the requests of others that name such a transaction in place of a version.
+//! Overlays of views (regions.md, 4.12): the initiator tells its views what it has committed in other regions, before their logs do, and a
+//! region is asked for parts whose reads name such a transaction in place of a version.
 //!
 //! ```text
 //!  initiator:  Part to the other region, Asked to its view ─▶ all have voted yes: Committed ─▶ Known, with the place there: Placed

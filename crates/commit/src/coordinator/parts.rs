@@ -30,7 +30,7 @@ use crate::message::{PartRequest, Protocol, Read, Returned};
 use crate::stamps::Stamps;
 use crate::times::LATEST;
 use crate::view::View;
-use crate::voting::{Ballot, End, Requested, Said, Verdict};
+use crate::voting::{Ballot, End, No, Requested, Said, Verdict};
 
 /// The side of a region in a transaction of several.
 #[derive(Debug)]
@@ -107,10 +107,14 @@ impl Coordinator {
     ) -> bool {
         let Some(live) = self.live.get_mut(&number) else { return false };
         let Some(own) = desk.lead else { return false };
-        let leads: Option<Vec<Lead>> =
-            elsewhere.keys().map(|of| desk.leaders.of(*of).map(|(_, lead)| lead)).collect();
-        let Some(mut participants) = leads else { return false };
-        participants.insert(0, own);
+        let mut participants = vec![own];
+        for by in elsewhere.keys().copied() {
+            let Some((_, lead)) = desk.leaders.of(by) else {
+                live.no = Some(No { by, reason: Abort::Unavailable });
+                return false;
+            };
+            participants.push(lead);
+        }
         let (of, age, now) = (live.who(number), live.age, desk.clock.max(self.latest));
         let part = Part { of, does: Does::Initiate, participants: participants.clone() };
         live.part = Some(Box::new(part));
@@ -127,17 +131,21 @@ impl Coordinator {
 
     /// Asks other regions whether what an attempt has read of them is the newest; answers whether all of them are known.
     pub(super) fn ask_for_checks(
-        &self,
+        &mut self,
         number: u64,
         elsewhere: BTreeMap<PartitionId, Elsewhere>,
         desk: &mut Desk<'_>,
     ) -> bool {
-        let Some(live) = self.live.get(&number) else { return false };
+        let Some(live) = self.live.get_mut(&number) else { return false };
         let (of, age, now) = (live.who(number), live.age, desk.clock.max(self.latest));
         elsewhere.into_iter().all(|(partition, Elsewhere { reads, .. })| {
             let (participants, writes) = (Vec::new(), Vec::new());
             let request = PartRequest { of, age, now, participants, low: 0, reads, writes };
-            desk.tell_manager(partition, Protocol::Part(Box::new(request)))
+            let is_there = desk.tell_manager(partition, Protocol::Part(Box::new(request)));
+            if !is_there {
+                live.no = Some(No { by: partition, reason: Abort::Unavailable });
+            }
+            is_there
         })
     }
 
@@ -147,6 +155,7 @@ impl Coordinator {
         let Some(live) = self.live.get_mut(&number).filter(|live| live.who(number) == of) else { return };
         let State::Confirming { awaited, .. } = &mut live.state else { return };
         if let Some(reason) = no {
+            live.no = Some(No { by: from.partition, reason });
             return self.retry_later(number, reason, desk);
         }
         awaited.remove(&from.partition);
@@ -176,10 +185,13 @@ impl Coordinator {
             return self.take_verdicts(desk);
         }
         let asker = Asker { gateway: GatewayId::HOUSE, chunk: ChunkNo(0), index: 0 };
-        let number = match part_chunk(&reads, &writes, desk) {
-            Some(chunk) => self.add(&Arc::new(chunk), 0, asker, None, desk),
-            None => None,
-        };
+        let chunk = part_chunk(&reads, &writes, desk);
+        if let Some(chunk) = chunk.as_ref().filter(|_| does == Does::Validate)
+            && self.is_reserved_from(of.transaction, chunk.fragments(&chunk.txns()[0]), desk.elapsed())
+        {
+            return self.refuse_part(of, does, Abort::Wounded, desk);
+        }
+        let number = chunk.and_then(|chunk| self.add(&Arc::new(chunk), 0, asker, None, desk));
         let Some((number, live)) = number.and_then(|number| Some((number, self.live.get_mut(&number)?)))
         else {
             return self.refuse_part(of, does, Abort::Unavailable, desk);
@@ -302,6 +314,9 @@ impl Coordinator {
         let of = self.voting.concluded(part, place, durable, desk);
         self.take_verdicts(desk);
         let Some(of) = of else { return };
+        if desk.agreed.decided(of).is_some() {
+            self.release(of.transaction, desk);
+        }
         for (_, chunk, at) in self.doubting.remove(&of).into_iter().flatten() {
             self.take(&chunk, [at], desk);
         }
@@ -352,9 +367,12 @@ impl Coordinator {
             }
             match end {
                 // Another region has said no, and this one with it.
-                End::Dropped(reason) => self.retry_later(number, reason, desk),
+                End::Dropped(no) => {
+                    self.live.entry(number).and_modify(|live| live.no = Some(no));
+                    self.retry_later(number, no.reason, desk);
+                }
                 End::Committed(place) => self.part_committed(number, place, desk),
-                End::Aborted(reason) => self.part_aborted(number, reason, desk),
+                End::Aborted(no) => self.part_aborted(number, no, desk),
             }
         }
     }
@@ -381,17 +399,18 @@ impl Coordinator {
     }
 
     /// The outcome in the log frees what the attempt holds.
-    fn part_aborted(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
+    fn part_aborted(&mut self, number: u64, no: No, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         let part = live.part.take();
         live.state = State::Waiting;
         part.iter().for_each(|part| Coordinator::lay_end(part, false, desk));
         let does = part.map(|part| part.does);
+        live.no = Some(no);
         if does != Some(Does::Initiate) {
             self.remove(number);
             return;
         }
-        self.retry_later(number, reason, desk);
+        self.retry_later(number, no.reason, desk);
     }
 
     /// The outcome of a part is in the log of a node that serves no more, at a place if it has committed: a client that waits here hears of it.

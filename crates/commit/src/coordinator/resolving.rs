@@ -21,7 +21,7 @@ use crate::ids::{Age, AttemptId};
 /// Parts of transactions of several regions of this term that were given their second stamps.
 #[derive(Debug, Default)]
 pub struct Doubts {
-    /// Those that are not over here, or whose outcome is on its way into the log.
+    /// The parts under way, by their numbers. One whose outcome is on its way into the log is not among them.
     parts: BTreeMap<u64, Age>,
     /// The quiet stamp: none if there was none in this term, or nothing was in doubt since.
     quiet: Option<Age>,

@@ -295,6 +295,8 @@ fn second_stamps_are_drawn_as_participants_are_asked() {
             open: None,
             part: None,
             is_regional: false,
+            no: None,
+            reserved: None,
         };
         coordinator.live.insert(number, Box::new(live));
     }

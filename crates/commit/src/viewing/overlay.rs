@@ -30,7 +30,7 @@ pub enum Laid {
     Committed(AttemptId),
     /// Its outcome stands at this place of the other region's log, and is durable.
     Placed(AttemptId, Epoch),
-    /// It has not committed and never will.
+    /// The transaction has not committed and never will.
     Dropped(AttemptId),
     /// The view has applied its outcome, at this place.
     Told(AttemptId, Epoch),
@@ -43,7 +43,7 @@ pub enum Laid {
 pub(super) enum Origin {
     /// The log, with this version.
     Log(Gsn),
-    /// This transaction, of which the log has not told.
+    /// A transaction of the own region, of which the log has not told.
     Own(AttemptId),
 }
 
@@ -114,7 +114,7 @@ impl Overlay {
 
     /// Takes in a transaction, whose part is asked for.
     ///
-    /// What changes child records is left out: a view knows those by no version of their own.
+    /// A transaction that changes child records is left out: a view knows those by no version of their own.
     pub(super) fn ask(&mut self, store: &mut MemoryStore, of: AttemptId, writes: Vec<Write>) {
         let has_children = writes.iter().any(|write| write.db.holds_children());
         let bytes: usize = writes.iter().map(|write| write.key.len() + write.cell.weight()).sum();

@@ -63,7 +63,8 @@ impl World {
             let mut at = Bench::new(n);
             at.site.partition = PartitionId(n);
             at.site.layout = Arc::new(ordain_model::Layout::even(usize::from(REGIONS), 1).unwrap());
-            at.site.regions = Some(ordain_model::RoMode::Validated);
+            let reading = ordain_model::RoMode::Validated;
+            at.site.regions = Some(crate::desk::Regional { reading, m_retries: 0 });
             at.site.bugs = bugs;
             Region {
                 at,

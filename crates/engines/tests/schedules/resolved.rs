@@ -1,5 +1,5 @@
-//! What only reads in its own region meets a transaction of several regions in doubt (regions.md, 4.7): with `ro-local=strict` it waits, with
-//! `resolved` it sees the region as it was when nothing was in doubt.
+//! Readers of one region meet a transaction of several in doubt (regions.md, 4.7): with `ro-local=strict` they wait, with
+//! `resolved` they see the region as it was when nothing was in doubt.
 
 use ordain_commit::options::RO_LOCAL;
 use ordain_commit::{CommitEngine, Message, Protocol};
@@ -125,7 +125,7 @@ fn a_snapshot_shows_nothing_that_follows_what_is_in_doubt() {
     demand_of(&ENGINES, overlapping, Bug::ResolveBelow);
 }
 
-/// What was promised under an earlier term has no quiet stamp in this one: what only reads waits.
+/// Promises of an earlier term have no quiet stamp in this one: who only reads waits.
 fn another_term(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let mut w = regions(engine, (2, 1), "resolved", bugs);
     let (x, y, z) = (w.list_in(0, 0), w.list_in(0, 1), w.list_in(1, 0));

@@ -27,12 +27,13 @@ const OF_REGIONS: [&str; 7] = [
 ];
 
 /// The promises that are not an engine's own, each in one shape.
-const OTHER_PROMISES: [&str; 5] = [
+const OTHER_PROMISES: [&str; 6] = [
     "--engine calvin --reads strict --partitions 2 --replicas 3",
     "--engine paxflow --reads previous --partitions 2 --replicas 3",
     "--engine paxflow --reads strict --partitions 2 --replicas 3",
     "--engine qstore --cascade abort --partitions 2 --replicas 3",
     "--engine qstore --isolation read-committed --partitions 2 --replicas 3",
+    "--engine regions-mvocc --regions 3 --replicas 3 --option ro-local=resolved",
 ];
 
 /// The sources of stamps beside the default, and clocks that are apart, each in one shape.

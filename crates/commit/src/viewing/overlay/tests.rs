@@ -69,7 +69,7 @@ impl Hand {
         of.into_iter().for_each(|of| self.lay(Laid::Told(of, Epoch(place))));
     }
 
-    /// What is shown of a record, and its version.
+    /// The content that is shown of a record, and its version.
     fn shown(&mut self, key: &str) -> (Option<String>, Gsn) {
         let record = self.find(key);
         let seen = self.view.seen(&self.store, record, (READER, Age(0)));
