@@ -290,10 +290,10 @@ impl Coordinator {
     pub fn unpromised(&mut self, prepare: &Prepare, among: &Among, desk: &mut Desk<'_>) {
         self.voting.unpromised(among.of, desk);
         let number = prepare.attempt.transaction.number;
-        if let Some(part) = self.live.get_mut(&number).and_then(|live| live.part.take()) {
-            Coordinator::lay_end(&part, false, desk);
-        }
         self.abort_attempt(number, desk);
+        if let Some(part) = self.live.get(&number).and_then(|live| live.part.as_ref()) {
+            Coordinator::lay_end(part, false, desk);
+        }
         self.end(number, OutcomeStatus::Refused, (Epoch(0), Epoch(0)), &[], desk);
         self.take_verdicts(desk);
     }
