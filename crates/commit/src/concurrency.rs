@@ -170,6 +170,10 @@ pub trait ConcurrencyControl: Debug + Send {
     /// An attempt is about to access something, or to be validated: it reads these versions. What it has fixed here before stays.
     fn enter(&mut self, _who: AttemptId, _age: Age, _snapshot: &Snapshot) {}
 
+    /// An attempt is about to access something as a region's part of a transaction that another region has initiated. It must not wait for one that
+    /// is promised: that may wait elsewhere for this one's transaction, and no region sees both waits (regions.md, 4.6 and 4.7).
+    fn note_part(&mut self, _who: AttemptId, _age: Age) {}
+
     /// An attempt was granted a record that it checks: it stands only if that is as it was read when it commits (R-VERSION). Where there are no
     /// snapshots that holds for all that it reads.
     fn note_check(&mut self, _who: AttemptId, _record: RecordId) {}

@@ -77,7 +77,7 @@ pub struct Site {
 pub struct Regional {
     /// The mode in which transactions that only read see other regions.
     pub reading: RoMode,
-    /// The records of a transaction of several regions are reserved after so many refused attempts; 0: never.
+    /// The records of a transaction of several regions are reserved once others have refused it so often; 0: never.
     pub m_retries: u32,
 }
 

@@ -150,6 +150,9 @@ impl Replay {
             if has_members(settings) {
                 participant = participant.comparing();
             }
+            if log_of(settings) == LogKind::Region {
+                participant = participant.of_region();
+            }
             match settings.stopwatches.get(place) {
                 Some(stopwatch) => participant.with_stopwatch(stopwatch.clone()),
                 None => participant,

@@ -178,8 +178,8 @@ pub static RO_LOCAL: OptionInfo = OptionInfo {
 pub static M_RETRIES: OptionInfo = OptionInfo {
     name: "m-retries",
     value_name: "N",
-    doc: "After so many refused attempts a transaction of several regions goes first: its regions let others that would write \
-          its records wait until it is over. 0: never, so that who writes in one region may win each time",
+    doc: "A transaction of several regions goes first once other regions have refused it so often: others that would write its \
+          records wait until it is over. 0: never, so that who writes in one region may win each time",
     kind: OptionKind::Integer { unit: "attempts", min: 0, max: 1_000 },
     default: OptionValue::Integer(4),
     is_flag: false,

@@ -94,6 +94,9 @@ pub struct Participant {
     sweeps_from: Position,
     locals: Locals,
     away: Away,
+    /// A write of a child record gives its parent the version of the write: another region knows by that alone whether what it has read of both
+    /// is the newest.
+    moves_parents: bool,
     /// It shows a partition to which the node does not belong, whose log this role reads.
     shows: Option<Address>,
     replacing: Replacing,
@@ -143,6 +146,7 @@ impl Participant {
             sweeps_from: Position::default(),
             locals: Locals::default(),
             away: Away::default(),
+            moves_parents: false,
             shows: None,
             replacing: Replacing::default(),
             digests: None,
@@ -183,6 +187,12 @@ impl Participant {
         self.times.reserve(LATEST);
         self.serves = Some(self.terms.last());
         self
+    }
+
+    /// The participant as one of a region, or the view of one.
+    #[must_use]
+    pub fn of_region(self) -> Participant {
+        Participant { moves_parents: true, ..self }
     }
 
     /// The participant as one of several members that are compared by their digests.
@@ -374,19 +384,20 @@ impl Participant {
             // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
             self.control.install(&mut self.store, record, write.cell.clone(), with, Gsn(version));
             self.store.release_if_absent(record);
-            if write.db.holds_children() && self.control.versions_parents() {
-                self.touch_parent(write, with);
+            if write.db.holds_children() && (self.moves_parents || self.control.versions_parents()) {
+                self.touch_parent(write, with, Gsn(place.0));
             }
         }
     }
 
     /// Gives the parent of a child that was written a version with the same content: attempts access the parent, and what they see of the
     /// child goes by that (R-VERSION).
-    fn touch_parent(&mut self, write: &Write, with: &Commitment) {
+    fn touch_parent(&mut self, write: &Write, with: &Commitment, place: Gsn) {
         let Some((parent, _)) = split_child_key(&write.key) else { return };
         let db = write.db.home();
         let record = self.store.find_or_reserve(db, parent, self.hash_of(db, parent));
-        let (cell, version) = (self.store.cell(record).clone(), self.store.version(record));
+        let cell = self.store.cell(record).clone();
+        let version = if self.moves_parents { place } else { self.store.version(record) };
         self.control.install(&mut self.store, record, cell, with, version);
         self.store.release_if_absent(record);
     }

@@ -46,6 +46,9 @@ const TELL_EVERY: Micros = Micros::from_millis(1_000);
 /// Outcomes that all know are forgotten together, this often.
 const FORGET_EVERY: Micros = Micros::from_millis(100);
 
+/// Transactions that are kept at most. Words on further ones are not heard, as if they were lost: those who say them ask again.
+const POLLS_MAX: usize = 1 << 18;
+
 /// A message about the votes on a transaction, between the servers of regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ballot {
@@ -242,7 +245,7 @@ impl Voting {
         desk: &mut Desk<'_>,
     ) -> Requested {
         self.pass_low(of.home(), low);
-        if self.is_below(of) {
+        if self.is_below(of) || !self.has_room() && !self.polls.contains_key(&of) {
             return Requested::Known;
         }
         if desk.agreed.decided(of).is_some() {
@@ -383,7 +386,7 @@ impl Voting {
         // Nobody votes on what its home does not know.
         let is_of_use =
             matches!(said, Said::Yes | Said::No(..)) && of.home().partition != desk.site.partition;
-        if !is_known && !is_of_use {
+        if !is_known && (!is_of_use || !self.has_room()) {
             return;
         }
         let now = desk.elapsed();
@@ -426,9 +429,14 @@ impl Voting {
         if desk.agreed.decided(of).is_some() {
             return self.say(from.partition, of, Said::Committed, desk);
         }
+        let has_room = self.has_room();
         let Some(poll) = self.polls.get_mut(&of) else {
             let own = desk.lead.unwrap_or_default();
             let is_own = of.home().partition == own.partition;
+            if !is_own && !has_room {
+                // A refusal has to be remembered.
+                return;
+            }
             // What this region does not know has not been promised, and the answer forbids that it will be. Attempts of this home need
             // no remembering: this node has asked nobody to take part, and under this claim it will not.
             // Planted, ITS-INCARNATION.
@@ -756,6 +764,10 @@ impl Voting {
     fn is_below(&self, of: AttemptId) -> bool {
         let low = self.lows.get(&of.home().partition);
         low.is_some_and(|low| (of.home().term, of.transaction.number) < *low) && !self.polls.contains_key(&of)
+    }
+
+    fn has_room(&self) -> bool {
+        self.polls.len() < POLLS_MAX
     }
 
     /// True if nothing that is said of an attempt is news.

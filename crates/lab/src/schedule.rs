@@ -55,11 +55,12 @@ impl Schedule {
     }
 }
 
-/// Makes up the next transaction of a population, unless none is due: what it is, and the time at which it is due. One that is
-/// not of the load takes its share of the budget.
+/// Makes up the next transaction of a population, of a class if one is given, unless none is due: what it is, and the time at which
+/// it is due. One that is not of the load takes its share of the budget.
 pub fn next_request(
     stage: Stage,
     source: &mut dyn Source,
+    class: Option<usize>,
     schedule: Option<&mut Schedule>,
     budget: &mut Option<u64>,
     now: Micros,
@@ -76,7 +77,11 @@ pub fn next_request(
         schedule.advance();
     }
     *budget = budget.map(|left| left - 1);
-    Some((source.next(), due))
+    let made = match class {
+        Some(class) => source.next_of(class),
+        None => source.next(),
+    };
+    Some((made, due))
 }
 
 #[cfg(test)]

@@ -69,6 +69,9 @@ pub const SEEN: ProcedureId = ProcedureId(12);
 /// The part of one region in a transaction of several: checks what was read there, and writes whole records. See [`part_args`].
 pub const PART: ProcedureId = ProcedureId(13);
 
+/// Checks what a transaction that only reads has read in a region. The arguments are those of [`PART`], and nothing is written.
+pub const CHECK: ProcedureId = ProcedureId(14);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -76,6 +79,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(MULTI, "ordain.multi", Arc::new(Multi));
     registry.register(REMOVE, "ordain.remove", Arc::new(Remove));
     registry.register(PART, "ordain.part", Arc::new(Part));
+    registry.register(CHECK, "ordain.check", Arc::new(Part));
     let reads = TableProcedure::reads;
     registry.register(LENGTHS, "ordain.lengths", reads(any_args, run_lengths, reply_lengths));
     registry.register(DIGEST, "ordain.digest", reads(any_args, run_digest, reply_digest));
@@ -358,7 +362,7 @@ impl Procedure for Commit {
 }
 
 /// A record of another region that a transaction has read or written.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PartItem<'e> {
     /// Its database.
     pub db: Db,
@@ -368,19 +372,30 @@ pub struct PartItem<'e> {
     pub read: Option<Version>,
     /// The content that it is to have, if it was written.
     pub write: Option<&'e Cell>,
+    /// Its child records that were written, by their suffixes, with their new contents.
+    pub children: Vec<(&'e [u8], &'e Cell)>,
 }
 
-/// Writes the arguments of [`PART`]: database, key, version that was read and new content of each record, each once. What was not read or
-/// not written has an empty argument there.
+/// Child records as [`PART`] has them in its arguments.
+type ChildImages = Vec<(Vec<u8>, Cell)>;
+
+/// Writes the arguments of [`PART`]: database, key, version that was read, new content and written child records of each record, each once.
+/// What was not read or not written has an empty argument there.
 pub fn part_args<'e>(items: impl IntoIterator<Item = PartItem<'e>>, args: &mut ArgsBuilder<'_>) {
     let mut image = Vec::new();
-    for PartItem { db, key, read, write } in items {
+    for PartItem { db, key, read, write, children } in items {
         image.clear();
         write.into_iter().for_each(|cell| cell.encode(&mut image));
         args.push(&[db.0]).push(key);
         match read {
             Some(version) => version.with_bytes(|bytes| _ = args.push(bytes)),
             None => _ = args.push(&[]),
+        }
+        args.push(&image);
+        image.clear();
+        if !children.is_empty() {
+            let own = |(suffix, cell): (&[u8], &Cell)| (suffix.to_vec(), cell.clone());
+            children.into_iter().map(own).collect::<ChildImages>().encode(&mut image);
         }
         args.push(&image);
     }
@@ -401,17 +416,24 @@ impl Procedure for Part {
             let key = items.next().ok_or(DAMAGED)?;
             let version = items.next().ok_or(DAMAGED)?;
             let image = items.next().ok_or(DAMAGED)?;
+            let children = items.next().ok_or(DAMAGED)?;
             let is_damaged = !version.bytes.is_empty() && Version::from_bytes(version.bytes).is_none()
-                || !image.bytes.is_empty() && Cell::from_bytes(image.bytes).is_none();
+                || !image.bytes.is_empty() && Cell::from_bytes(image.bytes).is_none()
+                || !children.bytes.is_empty() && ChildImages::from_bytes(children.bytes).is_none();
             let (code, access) = match (version.bytes.is_empty(), image.bytes.is_empty()) {
                 _ if is_damaged => return Err(DAMAGED),
+                // What is written of a record's children rests on what was read of it.
+                (true, _) if !children.bytes.is_empty() => return Err(DAMAGED),
                 (true, true) => return Err(DAMAGED),
-                (false, true) => (Part::CHECK, Access::Read),
+                (false, true) if children.bytes.is_empty() => (Part::CHECK, Access::Read),
                 (true, false) => (Part::WRITE, Access::Write),
                 // One lock for both: two that hold it shared would wait for each other.
-                (false, false) => (Part::BOTH, Access::Write),
+                (false, _) => (Part::BOTH, Access::Write),
             };
             planner.key_in(db_of(db)?, code, access, key)?;
+            if !children.bytes.is_empty() {
+                planner.with_children();
+            }
             match code {
                 Part::WRITE => planner.blind(),
                 _ => planner.abortable(),
@@ -424,9 +446,19 @@ impl Procedure for Part {
         if code != Part::WRITE && !is_as_seen(cx) {
             return Err(Abort::StaleView);
         }
+        if code == Part::CHECK {
+            return Ok(());
+        }
         let image = cx.rest().nth(1).map(|image| image.bytes).unwrap_or_default();
-        if let Some(cell) = Cell::from_bytes(image).filter(|_| code != Part::CHECK) {
+        if let Some(cell) = Cell::from_bytes(image) {
             cx.cell_mut().replace(cell);
+        }
+        let children = cx.rest().nth(2).map(|children| children.bytes).unwrap_or_default();
+        for (suffix, cell) in ChildImages::from_bytes(children).unwrap_or_default() {
+            let mut cell = Some(cell);
+            cx.children().edit(&suffix, &mut |child| {
+                cell.take().into_iter().for_each(|cell| child.replace(cell));
+            });
         }
         Ok(())
     }

@@ -81,6 +81,14 @@ pub trait Workload: fmt::Debug + Send + Sync {
     /// Checks what must hold after a run.
     fn check(&self, results: &Results) -> Vec<Finding>;
 
+    /// The classes of clients, each of which asks for transactions of its own kinds ([`Source::next_of`]): a class whose transactions
+    /// take long holds up no other. None: every client asks for everything.
+    ///
+    /// Only a driver whose clients ask again when they are answered, and have one transaction under way, can keep them apart.
+    fn classes(&self) -> Vec<Class> {
+        Vec::new()
+    }
+
     /// True if replies name their transactions ([`Source::name_of`]) and reads name the writes that they see, so that
     /// [`Workload::staleness`] can be told.
     fn names_writes(&self) -> bool {
@@ -94,6 +102,15 @@ pub trait Workload: fmt::Debug + Send + Sync {
         let _ = (results, times);
         Vec::new()
     }
+}
+
+/// A class of clients.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Class {
+    /// The share of the clients that are of the class.
+    pub clients: f64,
+    /// The share of all transactions at which the class waits until others have asked for more; 1: it never waits.
+    pub at_most: f64,
 }
 
 /// The times of a transaction, by a clock that all clients share.
@@ -118,6 +135,12 @@ pub trait Source: Send {
 
     /// Makes up the next transaction of the run.
     fn next(&mut self) -> Made;
+
+    /// Makes up the next transaction of a class of [`Workload::classes`], by its place there.
+    fn next_of(&mut self, class: usize) -> Made {
+        let _ = class;
+        self.next()
+    }
 
     /// Makes up the next audit of the records that this population has loaded, once nothing is under way any more; `None` when all
     /// are made up, or others audit them.

@@ -42,8 +42,10 @@ pub(super) struct Live {
     pub(super) is_regional: bool,
     /// The last no of another region, since the attempt began.
     pub(super) no: Option<No>,
-    /// The time at which its records were reserved first, if they are.
-    pub(super) reserved: Option<Millis>,
+    /// The attempts that other regions have refused.
+    pub(super) losses: u32,
+    /// The times at which its records were reserved first, by the clock, and last, since the node started; if they are.
+    pub(super) reserved: Option<(Millis, Micros)>,
 }
 
 impl Live {

@@ -15,10 +15,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ordain_execution::Write;
-use ordain_model::system::{PART, PartItem, part_args};
+use ordain_model::children::split_child_key;
+use ordain_model::serial::key_of;
+use ordain_model::system::{CHECK, PART, PartItem, part_args};
 use ordain_model::{
-    Abort, Call, Chunk, ChunkNo, Db, Doubt, Doubts, Epoch, Fragment, GatewayId, Micros, OutcomeStatus,
-    PartitionId, Version,
+    Abort, Call, Chunk, ChunkNo, Db, Doubt, Doubts, Epoch, Fragment, GatewayId, Micros, Millis,
+    OutcomeStatus, PartitionId, Txn, Version,
 };
 
 use super::{Asker, Coordinator, Live, State};
@@ -28,9 +30,11 @@ use crate::entry::{Among, Content, Entry, Hold, Prepare};
 use crate::ids::{AttemptId, Bounds, Lead};
 use crate::message::{PartRequest, Protocol, Read, Returned};
 use crate::stamps::Stamps;
-use crate::times::LATEST;
 use crate::view::View;
 use crate::voting::{Ballot, End, No, Requested, Said, Verdict};
+
+/// The clock of another region is followed so far ahead of the own one.
+const FOLLOWED_MS: u64 = 60_000;
 
 /// The side of a region in a transaction of several.
 #[derive(Debug)]
@@ -96,6 +100,13 @@ impl Coordinator {
         }
     }
 
+    /// The next attempts see what has expired at the time of another region. A clock that is far ahead is not followed: what has expired by it
+    /// alone is refused here until it has expired here too.
+    fn adopt(&mut self, time: Millis, desk: &Desk<'_>) {
+        let most = Millis(desk.now.wall.0 / 1_000 + FOLLOWED_MS);
+        self.latest = self.latest.max(time.min(most));
+    }
+
     // ---- the initiator -------------------------------------------------------------------------------------
 
     /// Asks other regions for their parts of an attempt that has run; answers whether all are known. The own part follows.
@@ -119,7 +130,9 @@ impl Coordinator {
         let part = Part { of, does: Does::Initiate, participants: participants.clone() };
         live.part = Some(Box::new(part));
         self.voting.run(of, of, &participants);
-        let low = self.voting.lowest(own, number);
+        // One that waits between two attempts has no votes to come, and will ask again under its number.
+        let first = self.live.first_key_value().map_or(number, |(first, _)| *first);
+        let low = self.voting.lowest(own, number).min(first);
         for (partition, Elsewhere { reads, writes }) in elsewhere {
             let participants = participants.clone();
             Coordinator::lay_part(of, partition, &writes, desk);
@@ -156,6 +169,7 @@ impl Coordinator {
         let State::Confirming { awaited, .. } = &mut live.state else { return };
         if let Some(reason) = no {
             live.no = Some(No { by: from.partition, reason });
+            live.losses += 1;
             return self.retry_later(number, reason, desk);
         }
         awaited.remove(&from.partition);
@@ -178,14 +192,14 @@ impl Coordinator {
         let Some(request) = self.with_versions(from, request, desk) else { return };
         let PartRequest { of, age, now, participants, low, reads, writes } = request;
         // What the initiator has found expired has expired here too.
-        self.latest = self.latest.max(now.min(LATEST));
+        self.adopt(now, desk);
         let does = if participants.is_empty() { Does::Check } else { Does::Validate };
         let mut is_known = || self.voting.requested(of, &participants, low, desk) == Requested::Known;
         if does == Does::Validate && is_known() {
             return self.take_verdicts(desk);
         }
         let asker = Asker { gateway: GatewayId::HOUSE, chunk: ChunkNo(0), index: 0 };
-        let chunk = part_chunk(&reads, &writes, desk);
+        let chunk = part_chunk(does, &reads, &writes, desk);
         if let Some(chunk) = chunk.as_ref().filter(|_| does == Does::Validate)
             && self.is_reserved_from(of.transaction, chunk.fragments(&chunk.txns()[0]), desk.elapsed())
         {
@@ -340,7 +354,7 @@ impl Coordinator {
     pub fn take_ballot(&mut self, from: Lead, ballot: Ballot, desk: &mut Desk<'_>) {
         // The next attempt sees nothing that has expired there.
         if let Ballot::Say(_, Said::No(_, now), _) | Ballot::Checked(_, Some((_, now))) = &ballot {
-            self.latest = self.latest.max((*now).min(LATEST));
+            self.adopt(*now, desk);
         }
         match ballot {
             Ballot::Say(of, said, others) => self.voting.hear(from, of, said, &others, desk),
@@ -368,7 +382,10 @@ impl Coordinator {
             match end {
                 // Another region has said no, and this one with it.
                 End::Dropped(no) => {
-                    self.live.entry(number).and_modify(|live| live.no = Some(no));
+                    self.live.entry(number).and_modify(|live| {
+                        live.no = Some(no);
+                        live.losses += 1;
+                    });
                     self.retry_later(number, no.reason, desk);
                 }
                 End::Committed(place) => self.part_committed(number, place, desk),
@@ -406,6 +423,7 @@ impl Coordinator {
         part.iter().for_each(|part| Coordinator::lay_end(part, false, desk));
         let does = part.map(|part| part.does);
         live.no = Some(no);
+        live.losses += 1;
         if does != Some(Does::Initiate) {
             self.remove(number);
             return;
@@ -472,19 +490,48 @@ impl Coordinator {
     }
 }
 
+/// A region that has child records of a record which is not there, if a transaction has looked at one: nothing tells whether what it has seen of
+/// them is the newest.
+pub(super) fn orphan(
+    chunk: &Chunk,
+    txn: &Txn,
+    elsewhere: &BTreeMap<PartitionId, Elsewhere>,
+) -> Option<PartitionId> {
+    let mut parents = chunk.fragments(txn).iter().filter(|fragment| fragment.with_children).peekable();
+    parents.peek()?;
+    let absent: BTreeMap<(Db, &[u8]), PartitionId> = elsewhere
+        .iter()
+        .flat_map(|(region, part)| part.reads.iter().map(move |read| (read, *region)))
+        .filter(|(read, _)| read.version.0 == 0)
+        .map(|(read, region)| ((read.db, read.key.as_slice()), region))
+        .collect();
+    parents.find_map(|parent| absent.get(&(parent.db, key_of(chunk.args(txn), parent).bytes)).copied())
+}
+
 /// The transaction that a region runs as its part; `None` for what no sound initiator asks for.
-fn part_chunk(reads: &[Read], writes: &[Write], desk: &Desk<'_>) -> Option<Chunk> {
+fn part_chunk(does: Does, reads: &[Read], writes: &[Write], desk: &Desk<'_>) -> Option<Chunk> {
     let mut items: BTreeMap<(Db, &[u8]), PartItem<'_>> = BTreeMap::new();
+    let none = |db, key| PartItem { db, key, read: None, write: None, children: Vec::new() };
     for Read { db, key, version, .. } in reads {
         let read = Some(Version::of(version.0));
-        items.insert((*db, key), PartItem { db: *db, key, read, write: None });
+        items.insert((*db, key), PartItem { read, ..none(*db, key) });
     }
     for Write { db, key, cell, .. } in writes {
-        let item = PartItem { db: *db, key, read: None, write: None };
-        items.entry((*db, key)).or_insert(item).write = Some(cell);
+        if !db.holds_children() {
+            items.entry((*db, key)).or_insert(none(*db, key)).write = Some(cell);
+            continue;
+        }
+        // Children go with their parent, which was read. One that is not there has no version by which they could be checked.
+        let (parent, suffix) = split_child_key(key)?;
+        let of = items.get_mut(&(db.home(), parent))?;
+        if of.read.is_none_or(|read| read == Version::NONE) {
+            return None;
+        }
+        of.children.push((suffix, cell));
     }
     let mut chunk = Chunk::new(GatewayId::HOUSE, ChunkNo(0));
-    let call = Call::new(PART, Db(0));
+    let procedure = if does == Does::Check { CHECK } else { PART };
+    let call = Call::new(procedure, Db(0));
     chunk.push(&desk.site.registry, call, |args| part_args(items.into_values(), args)).ok()?;
     let fragments = chunk.fragments(chunk.txns().first()?);
     let homes: BTreeSet<PartitionId> =

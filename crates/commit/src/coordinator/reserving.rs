@@ -1,7 +1,7 @@
 //! Records that are kept for transactions of several regions which have lost often (regions.md, G21).
 //!
 //! Such a transaction is validated a while after it has read. Who writes the same records in their own region is faster each time, so it might
-//! lose for ever. After [`m_retries`] refused attempts its initiator *reserves* its records in their regions: attempts that
+//! lose for ever. After [`m_retries`] attempts that other regions have refused its initiator *reserves* its records in their regions: attempts that
 //! begin there and would write one of them wait, and parts of other transactions are refused. Those that are under way end. So the
 //! views of the initiator come to show the newest versions, and its next attempts find them so.
 //!
@@ -21,6 +21,8 @@ use crate::message::{Protocol, Reservation};
 
 /// The time for which records are kept unless they are reserved again: that of an attempt.
 const KEPT_FOR: Micros = ATTEMPT_MAX;
+/// An attempt that begins so long after they were reserved reserves them again.
+const RENEWED_AFTER: Micros = Micros(KEPT_FOR.0 / 2);
 /// Records that are reserved at most, each counted once for every transaction: a further reservation is not heard.
 const RESERVED_MAX: usize = 1 << 16;
 
@@ -156,13 +158,16 @@ impl Coordinator {
     pub(super) fn reserve_if_starved(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(most) = desk.site.regions.map(|regional| regional.m_retries) else { return };
         let Some(live) = self.live.get_mut(&number) else { return };
-        // An attempt that has been shown to its client is the only one.
-        let is_starved = most > 0 && live.is_regional && live.attempt >= most && !live.is_of_others();
-        if !is_starved || live.open.is_some() {
+        // An interactive transaction is tried once.
+        let is_starved = most > 0 && live.losses >= most && live.open.is_none();
+        let now = desk.elapsed();
+        let is_kept = live.reserved.is_some_and(|(_, at)| now.since(at) < RENEWED_AFTER);
+        if !is_starved || is_kept {
             return;
         }
         let of = live.who(number).transaction;
-        let since = *live.reserved.get_or_insert(desk.clock);
+        let (since, _) = *live.reserved.get_or_insert((desk.clock, now));
+        live.reserved = Some((since, now));
         let fragments = live.chunk.fragments(&live.chunk.txns()[live.at]);
         let mut of_regions: BTreeMap<PartitionId, BTreeSet<KeyHash>> = BTreeMap::new();
         for key in keys_of(fragments) {
@@ -221,8 +226,8 @@ impl Coordinator {
         let now = desk.elapsed();
         let Some(live) = self.live.get(&number).filter(|_| self.reserving.len() > 0) else { return false };
         let txn = &live.chunk.txns()[live.at];
-        // What only reads changes nothing, and what the database itself does is not worth the wait.
-        if txn.read_only || live.chunk.gateway == GatewayId::HOUSE {
+        // Parts of others were refused when they came. What only reads changes nothing, and what the database itself does is not worth the wait.
+        if live.is_of_others() || txn.read_only || live.chunk.gateway == GatewayId::HOUSE {
             return false;
         }
         let keys = keys_of(live.chunk.fragments(txn));

@@ -296,6 +296,7 @@ fn second_stamps_are_drawn_as_participants_are_asked() {
             part: None,
             is_regional: false,
             no: None,
+            losses: 0,
             reserved: None,
         };
         coordinator.live.insert(number, Box::new(live));

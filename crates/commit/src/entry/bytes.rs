@@ -111,6 +111,13 @@ fn near(time: u64, now: Millis) -> Option<u64> {
     (by.unsigned_abs() < NEAR).then_some((by << 1 ^ by >> 63) as u64)
 }
 
+/// The form of a stamp in an entry of this time, and the number beside it.
+fn form_of(stamp: Age, now: Millis) -> (u64, u64) {
+    let of_home = near(stamp.micros().0, now).map(|by| (TIME_OF_HOME, by));
+    let form = of_home.or_else(|| near(stamp.0, now).map(|by| (TIME, by)));
+    form.unwrap_or(if stamp.0 < NEAR { (SMALL, stamp.0) } else { (ANY, 0) })
+}
+
 /// Writes contents as differences from the entry's term and time.
 struct Encoder<'a> {
     out: &'a mut Vec<u8>,
@@ -163,17 +170,12 @@ impl Encoder<'_> {
     }
 
     fn stamp(&mut self, stamp: Age) {
-        let Age(word) = stamp;
-        if let Some(by) = near(stamp.micros().0, self.now) {
-            self.number(by << 2 | TIME_OF_HOME);
-            self.number(stamp.home());
-        } else if let Some(by) = near(word, self.now) {
-            self.number(by << 2 | TIME);
-        } else if word < NEAR {
-            self.number(word << 2 | SMALL);
-        } else {
-            self.number(ANY);
-            self.number(word);
+        let (form, rest) = form_of(stamp, self.now);
+        self.number(rest << 2 | form);
+        match form {
+            TIME_OF_HOME => self.number(stamp.home()),
+            ANY => self.number(stamp.0),
+            _ => {}
         }
     }
 
@@ -423,12 +425,14 @@ impl Decoder<'_> {
         let (form, rest) = (first & 3, first >> 2);
         let by = (rest >> 1) as i64 ^ -((rest & 1) as i64);
         let time = self.now.0.wrapping_mul(1_000).wrapping_add(by as u64);
-        match form {
-            ANY => Some(Age(self.number().filter(|_| rest == 0)?)),
-            TIME => Some(Age(time)),
-            TIME_OF_HOME => Age::of_parts(time, self.number()?),
-            _ => Some(Age(rest)),
-        }
+        let stamp = match form {
+            ANY => Age(self.number()?),
+            TIME => Age(time),
+            TIME_OF_HOME => Age::of_parts(time, self.number()?)?,
+            _ => Age(rest),
+        };
+        // There is one form of each.
+        (form_of(stamp, self.now) == (form, rest)).then_some(stamp)
     }
 
     fn changes(&mut self, has: bool) -> Option<Vec<TableChange>> {

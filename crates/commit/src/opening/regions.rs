@@ -98,6 +98,7 @@ pub fn views(settings: &NodeSettings, registry: &Arc<Registry>) -> Roles<Message
         let manager = settings.at(super::MANAGER);
         let participant = Participant::new(holding, manager, registry.clone(), control)
             .with_computations(settings.computations.clone(), Default::default())
+            .of_region()
             .viewing(reader);
         let reading = StorageReaderSettings {
             me: reader,

@@ -11,7 +11,7 @@ use ordain_execution::{Computed, Held, InWorkspace, InputSlots, Long, Step, Work
 use ordain_model::serial::key_of;
 use ordain_model::{
     Abort, Access as FragmentAccess, Cell, Chunk, Computations, Db, Epoch, Fragment, Gsn, KeyHash, Millis,
-    Position, SlotNo, Stop, Stopwatch, Table, Txn,
+    Position, SlotNo, Stop, Stopwatch, Table, Txn, system,
 };
 use ordain_role::{Address, Bug, Outbox, UnderWay, WorkDone};
 use ordain_store::{RecordId, RecordStore};
@@ -207,6 +207,9 @@ impl Participant {
         let who = access.attempt;
         self.control.enter(who, attempt.age, &access.snapshot);
         let txn = &chunk.txns()[access.at as usize];
+        if txn.call.procedure == system::PART {
+            self.control.note_part(who, attempt.age);
+        }
         if access.fragments.len() > 1 {
             let fragments = chunk.fragments(txn);
             let first = access.fragments.iter().take(AHEAD).map(|n| &fragments[*n as usize]);
@@ -583,6 +586,13 @@ impl Participant {
         } else {
             return Verdict::Granted;
         };
+        // What a view shows of children may be older than what its own region has left of their parent.
+        if let (Some(record), Some(_)) = (*found, &self.shows)
+            && fragment.with_children
+            && control.seen(store, record, (who, age)).is_some()
+        {
+            return Verdict::Refused;
+        }
         let verdict = control.access(store, who, age, target, mode);
         if let Target::Record(record) = target
             && fragment.is_check()

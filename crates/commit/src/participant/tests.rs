@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use ordain_model::children::child_key;
-use ordain_model::{Call, Cell, Chunk, ChunkNo, GatewayId, Value, system};
+use ordain_model::{Call, Cell, Chunk, ChunkNo, GatewayId, Placement, Value, system};
 
 use ordain_model::Layout;
 
@@ -257,4 +257,29 @@ fn an_attempt_with_two_stamps_has_its_home_here() {
     assert_eq!(asks(own, 400), (1, 0), "what it reads may be of a later stamp");
     assert_eq!(asks(own, 501), (0, 1));
     assert_eq!(asks(Lead { partition: PartitionId(1), term: Term(1) }, 500), (0, 2));
+}
+
+/// Another region knows by the version of a parent alone whether what it has read of its children is the newest.
+#[test]
+fn in_a_region_a_child_that_is_written_moves_its_parent() {
+    let versions = |is_of_region| {
+        let (takes, stamps) = (Snapshots::Never, Stamps::OfTransaction);
+        let control = Box::new(Noting { takes, stamps, installed: Arc::default() });
+        let holding = Holding::of_shard(Arc::new(Layout::single(1)), 0);
+        let mut shard = Participant::new(holding, Address::default(), Arc::new(Registry::default()), control);
+        if is_of_region {
+            shard = shard.of_region();
+        }
+        let write = |db: Db, key: &[u8]| {
+            let cell = Cell { value: Some(Value::String(b"new".to_vec())), ..Cell::ABSENT };
+            Write::new(&Placement::NONE, db, key.to_vec(), cell)
+        };
+        let child = child_key(b"p", b"c");
+        for (place, write) in [(2, write(Db(0), b"p")), (3, write(Db(0).children(), &child))] {
+            shard.install(&[], &[write], &Commitment::at(Age(1)), Epoch(place));
+        }
+        let parent = shard.store.find(Db(0), b"p", KeyHash::of_record(Db(0), b"p")).unwrap();
+        shard.store.version(parent)
+    };
+    assert_eq!([true, false].map(versions), [Gsn(3), Gsn(2)]);
 }

@@ -483,3 +483,22 @@ fn a_no_counts_from_the_incarnation_that_was_asked_or_a_later_one() {
     assert!(committed(Bugs::NONE));
     assert!(!committed(Bugs::NONE.with(Bug::CountAnyNo)));
 }
+
+/// A peer may name what there is not: no more than so much of it is kept, and no refusal is forgotten for it.
+#[test]
+fn what_peers_name_fills_no_memory() {
+    let World { mut regions, .. } = World::new(Bugs::NONE);
+    let Region { at, voting, .. } = &mut regions[0];
+    let peer = Lead { partition: PartitionId(1), term: Term(1) };
+    let of = |number| AttemptId { transaction: TransactionId { home: peer, number }, attempt: 1 };
+    let first = POLLS_MAX as u64 / 2;
+    at.tell(|desk| {
+        (0..first).for_each(|number| voting.asked(peer, of(number), desk));
+        (first..2 * first + 9).for_each(|number| voting.hear(peer, of(number), Said::Yes, &[], desk));
+        voting.asked(peer, of(2 * first + 9), desk);
+        assert_eq!(voting.polls.len(), POLLS_MAX);
+        assert_eq!(voting.requested(of(2 * first + 9), &[peer], 0, desk), Requested::Known);
+        assert_eq!(voting.requested(of(0), &[peer], 0, desk), Requested::Known, "it was refused");
+        assert_eq!(voting.polls.len(), POLLS_MAX);
+    });
+}

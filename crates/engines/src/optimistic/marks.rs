@@ -22,6 +22,10 @@ pub(super) struct Kept {
     pub(super) is_validated: bool,
     /// Once it is validated, what it has read may change.
     pub(super) lets_reads_go: bool,
+    /// It is a region's part of a transaction that another one has initiated.
+    pub(super) is_part: bool,
+    /// Once it is validated, other regions decide about it too.
+    pub(super) is_promised: bool,
 }
 
 impl Kept {

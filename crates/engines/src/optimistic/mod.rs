@@ -97,6 +97,15 @@ impl Optimistic {
         record.and_then(|marks| marks.writer).map(|_| target)
     }
 
+    /// True if an attempt that other regions decide about too has locked a record.
+    fn is_promised(&self, store: &MemoryStore, barrier: Target) -> bool {
+        let Target::Record(record) = barrier else { return false };
+        let writer = self.records.get(store, record).and_then(|marks| marks.writer);
+        // Planted, NO-DEADLOCK.
+        let looks = !self.bugs.has(Bug::DirectWaitsOnly);
+        looks && writer.is_some_and(|by| self.attempts[by as usize].kept.is_promised)
+    }
+
     /// Takes note of what an access reads (rule O2). Returns whether it is as the attempt has seen it before.
     fn read(&mut self, store: &MemoryStore, at: usize, target: Target, mode: Mode) -> bool {
         let kept = &mut self.attempts[at].kept;
@@ -122,6 +131,9 @@ impl Optimistic {
         match self.barred_by(store, target, mode) {
             // Others would come before it for ever: the gate keeps them out.
             Some(_) if target == Target::Table => self.counts.by_lock += 1,
+            Some(barrier) if self.attempts[at].kept.is_part && self.is_promised(store, barrier) => {
+                self.counts.by_lock += 1;
+            }
             Some(barrier) => {
                 self.waiting.add(Access { by: at as u32, target, mode }, barrier);
                 return Verdict::Waits;
@@ -221,6 +233,17 @@ impl ConcurrencyControl for Optimistic {
         }
         self.enlist(store, at, target, mode);
         self.go_on(store, at, target, mode)
+    }
+
+    fn note_part(&mut self, who: AttemptId, age: Age) {
+        let at = self.attempts.find_or_add(who, age);
+        self.attempts[at].kept.is_part = true;
+    }
+
+    fn keep_reads(&mut self, who: AttemptId) {
+        if let Some(at) = self.attempts.find(who) {
+            self.attempts[at].kept.is_promised = true;
+        }
     }
 
     fn let_reads_go(&mut self, who: AttemptId) {
@@ -336,7 +359,7 @@ impl ConcurrencyControl for Optimistic {
             attempt.table = attempt.table.with(Modes::intention(mode));
         }
         attempt.kept.came.get_or_insert(self.table.changed);
-        attempt.kept.is_validated = true;
+        (attempt.kept.is_validated, attempt.kept.is_promised) = (true, true);
         let after = self.table_lock(at);
         let is_alone = !self.table.locks.conflict(before, after);
         self.table.locks.remove(before);

@@ -158,10 +158,23 @@ impl Mvocc {
             // The gate keeps others out, which would come before it for ever.
             self.gate.note_refused(by_id(self.attempts[at].id), Modes::of(mode));
         }
+        if verdict == Verdict::Waits && self.attempts[at].kept.is_part && self.is_promised(store, barrier) {
+            self.counts.by_claim += 1;
+            return Verdict::Refused;
+        }
         if verdict == Verdict::Waits {
             self.waiting.add(Access { by: at as u32, target, mode }, barrier);
         }
         verdict
+    }
+
+    /// True if an attempt that other regions decide about too has claimed a record.
+    fn is_promised(&self, store: &MemoryStore, barrier: Target) -> bool {
+        let Target::Record(record) = barrier else { return false };
+        let owner = self.records.get(store, record).and_then(|marks| marks.claim);
+        // Planted, NO-DEADLOCK.
+        let looks = !self.bugs.has(Bug::DirectWaitsOnly);
+        looks && owner.is_some_and(|by| self.attempts[by as usize].kept.keeps_reads)
     }
 
     /// True if an attempt changes something here, as far as it has run.
@@ -355,6 +368,11 @@ impl ConcurrencyControl for Mvocc {
         }
     }
 
+    fn note_part(&mut self, who: AttemptId, age: Age) {
+        let at = self.attempts.find_or_add(who, age);
+        self.attempts[at].kept.is_part = true;
+    }
+
     fn keep_reads(&mut self, who: AttemptId) {
         if let Some(at) = self.attempts.find(who) {
             self.attempts[at].kept.keeps_reads = true;
@@ -486,7 +504,7 @@ impl ConcurrencyControl for Mvocc {
         let (at, stamp) = (self.attempts.find_or_add(who, bounds.from), bounds.from);
         self.enlist(store, at, target, mode);
         let attempt = &mut self.attempts[at];
-        (attempt.kept.has_come, attempt.kept.at) = (true, stamp);
+        (attempt.kept.has_come, attempt.kept.at, attempt.kept.keeps_reads) = (true, stamp, true);
         attempt.kept.state = State::Prepared(stamp);
         if let Target::Record(_) = target {
             attempt.table = attempt.table.with(Modes::intention(mode));

@@ -54,6 +54,8 @@ pub(super) struct Kept {
     pub(super) forgoes: bool,
     /// What it has read must not change from its validation on: it is one region's part of a transaction of several.
     pub(super) keeps_reads: bool,
+    /// It is a region's part of a transaction that another one has initiated.
+    pub(super) is_part: bool,
     /// The records that nobody may write for that reason.
     pub(super) protects: Vec<RecordId>,
 }

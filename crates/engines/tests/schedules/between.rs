@@ -373,3 +373,25 @@ fn away(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
 fn scenario_25_a_region_that_is_cut_off_in_doubt_hears_of_the_outcome_when_it_is_back() {
     demand_of(&ENGINES, away, Bug::GrantLockEarly);
 }
+
+/// M of A and M2 of B write the same lists of both, and each home has promised before the other one is asked. A part that waited for what is
+/// promised would wait until one is given up.
+fn crossed_parts(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::regions(engine, 2, bugs);
+    let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
+    let (a, b) = (w.led_by(0), w.led_by(1));
+    let late = [hold_parts(&mut w, a, b), hold_parts(&mut w, b, a)];
+    let both = [a, b].map(|node| w.ask(node, &[Do::Append(x), Do::Append(y)]));
+    w.run(millis(10));
+    assert_eq!((in_doubt(&w, a), in_doubt(&w, b)), (1, 1));
+    late.into_iter().for_each(|late| w.release(late));
+    demand_soon(&mut w, &both)?;
+    w.end()
+}
+
+#[test]
+fn a_part_does_not_wait_for_what_is_promised() {
+    demand_of(&VALIDATING, crossed_parts, Bug::DirectWaitsOnly);
+    // With locks the bug sees a wait as short as this one.
+    demand_sound_of(&[regions_2pl::ENGINE], crossed_parts);
+}

@@ -4,6 +4,7 @@
 mod beginnings;
 mod between;
 mod bounds;
+mod children;
 mod connections;
 mod cuts;
 mod expiry;
@@ -18,6 +19,7 @@ mod snapshot_scenarios;
 mod snapshots;
 mod sources;
 mod stamps;
+mod starving;
 mod tables;
 mod terms;
 mod versions;

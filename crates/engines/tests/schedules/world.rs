@@ -167,6 +167,7 @@ impl World {
         ordain_workload::register(&mut registry);
         ordain_commands::register(&mut registry);
         system::register(&mut registry);
+        crate::children::register(&mut registry);
         let (count, partitions) = (topology.nodes(), usize::from(topology.layout.partitions()));
         let identity = b"scheduled".to_vec();
         let settings = settle(NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) });

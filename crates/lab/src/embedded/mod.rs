@@ -2,14 +2,15 @@
 //!
 //! A run has one node, or a whole cluster in this process, whose nodes talk over TCP as they do anywhere ([`Grid`]).
 //! Each loop of a node holds a shard and, in place of the connection server, an edge with a gateway and a population of
-//! clients. A client has one transaction under way. In a closed loop it asks for the next as soon as it is answered;
-//! in an open one clients ask at the times of a `Schedule`, and a request that finds no client free is late from then
-//! on. What the clients of one loop ask for in one turn leaves as one chunk, as it does from behind sockets.
+//! clients. A client has one transaction under way. In a closed loop it asks for the next as soon as it is answered, of its
+//! class if the workload has classes; in an open one clients ask at the times of a `Schedule`, and a request that finds no
+//! client free is late from then on. What the clients of one loop ask for in one turn leaves as one chunk, as it does from behind sockets.
 //!
 //! All populations go through the same stages, led by the calling thread: load, warm up, measure, drain, audit.
 //! The result is the answers while a loop was in the measuring stage, against the time and the
 //! processor time of that very loop between entering and leaving it.
 
+mod classes;
 mod gauges;
 mod population;
 mod remote;
@@ -305,6 +306,7 @@ impl<F: Family> Placing<'_, F> {
                 Box::new(NoClients),
                 Clients {
                     clients: 0,
+                    classes: Vec::new(),
                     rate: None,
                     budget: matches!(length, Length::Txns(_)).then_some(0),
                     seed: (0, 0),
@@ -327,6 +329,7 @@ impl<F: Family> Placing<'_, F> {
         let clients = all.min(*clients);
         let clients = Clients {
             clients: own,
+            classes: self.workload.classes(),
             rate: rate.filter(|_| own > 0).map(|rate| rate / clients as f64),
             budget: match length {
                 Length::Txns(txns) => Some(share(*txns, number, clients)),

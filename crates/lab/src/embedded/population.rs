@@ -17,9 +17,10 @@ use ordain_model::{
 };
 use ordain_role::{Event, NodeId, Now, Outbox, PeerChange, PeerState, Role, TimerId};
 use ordain_runtime::{Edge, Tokens, Turn};
-use ordain_workload::{Made, Source, Times};
+use ordain_workload::{Class, Made, Source, Times};
 
 use super::LoopUse;
+use super::classes::Free;
 use super::waiting::{Turns, Waiting};
 use crate::loading::{Asked, TurnedAway};
 use crate::meter::{Meter, thread_cpu};
@@ -101,6 +102,8 @@ pub(super) struct Reading {
 /// The clients of a loop.
 pub(super) struct Clients {
     pub clients: usize,
+    /// The workload's classes. In an open loop, where any client asks for what is due, there are none.
+    pub classes: Vec<Class>,
     /// Transactions a second, in an open loop.
     pub rate: Option<f64>,
     /// Transactions to ask for, if that ends the run.
@@ -167,6 +170,8 @@ pub(super) struct Population<M> {
     audits: Vec<ProcedureId>,
     /// True: it audits the records that it has loaded.
     audits_own: bool,
+    /// True: its answers to audits are waited for, even if there are none.
+    is_auditor: bool,
     answers: Vec<Vec<u8>>,
     /// Since there last was an answer, or nothing to wait for.
     waiting: Waiting,
@@ -175,7 +180,7 @@ pub(super) struct Population<M> {
     done: bool,
     stopping: bool,
     /// Clients without a transaction under way.
-    free: Vec<u32>,
+    free: Free,
     /// Time at which each client's transaction was submitted, or was due; and its kind.
     submitted: Vec<(Micros, u8)>,
     /// Token of each client: its next read holds that.
@@ -229,13 +234,14 @@ impl<M: Message> Population<M> {
             meters,
             schedule: None,
             budget: clients.budget,
+            is_auditor: audits_own || !audits.is_empty(),
             audits,
             audits_own,
             answers: Vec::new(),
             stage: Stage::Load,
             done: false,
             stopping: false,
-            free: (0..LOAD_WINDOW as u32).collect(),
+            free: Free::alike(LOAD_WINDOW),
             submitted: vec![(Micros(0), 0); clients.clients.max(LOAD_WINDOW)],
             seen: vec![Token::NOTHING; clients.clients.max(LOAD_WINDOW)],
             handed: vec![Instant::now(); if clients.watch { clients.clients.max(LOAD_WINDOW) } else { 0 }],
@@ -277,7 +283,7 @@ impl<M: Message> Population<M> {
             _ => LOOK_WAITING,
         };
         match &self.schedule {
-            Some(schedule) if !self.free.is_empty() && self.stage < Stage::Drain => {
+            Some(schedule) if self.free.ready().is_some() && self.stage < Stage::Drain => {
                 out.set_timer(LOOK, schedule.next().since(now.elapsed).min(look));
             }
             _ if self.gateway.outstanding() == 0 => out.set_timer(LOOK, look),
@@ -311,7 +317,8 @@ impl<M: Message> Population<M> {
 
     fn enter(&mut self, stage: Stage, now: Micros) {
         if self.stage == Stage::Load {
-            self.free = (0..self.clients.clients as u32).collect();
+            let classes = if self.clients.rate.is_none() { &self.clients.classes[..] } else { &[] };
+            self.free = Free::of(self.clients.clients, classes);
             let (seed, stream) = self.clients.seed;
             self.schedule = self.clients.rate.map(|rate| Schedule::new(rate, now, seed, stream));
         }
@@ -360,7 +367,7 @@ impl<M: Message> Population<M> {
         }
         match self.stage {
             Stage::Load | Stage::Audit if self.done => return Ok(()),
-            Stage::Load | Stage::WarmUp | Stage::Measure if self.free.is_empty() => return Ok(()),
+            Stage::Load | Stage::WarmUp | Stage::Measure if self.free.ready().is_none() => return Ok(()),
             Stage::Drain => return Ok(()),
             _ => {}
         }
@@ -406,14 +413,14 @@ impl<M: Message> Population<M> {
         if self.stage == Stage::Load {
             self.ask_again();
         }
-        while !self.free.is_empty() && !self.is_spent() {
-            let Self { stage, source, schedule, budget, .. } = self;
+        while let Some(place) = self.free.ready().filter(|_| !self.is_spent()) {
+            let Self { stage, source, schedule, budget, free, .. } = self;
             let Some((Made { procedure, kind }, asked)) =
-                next_request(*stage, &mut **source, schedule.as_mut(), budget, now)
+                next_request(*stage, &mut **source, free.class(place), schedule.as_mut(), budget, now)
             else {
                 break;
             };
-            let Some(client) = self.free.pop() else { break };
+            let Some(client) = self.free.take(place) else { break };
             self.submitted[client as usize] = (asked, kind);
             let Requests { list, args } = &mut self.requests;
             let start = args.len();
@@ -428,10 +435,10 @@ impl<M: Message> Population<M> {
     /// The clients' work for what was turned away while loading.
     fn ask_again(&mut self) {
         let Self { free, loading, requests: Requests { list, args }, .. } = self;
-        while let Some(client) = free.last().copied()
+        while let Some(place) = free.ready()
             && let Some(asked) = loading.turned.next()
+            && let Some(client) = free.take(place)
         {
-            free.pop();
             let start = args.len();
             args.extend_from_slice(&asked.args);
             list.push((client, asked.procedure, start..args.len()));
@@ -471,7 +478,7 @@ impl<M: Message> Population<M> {
                 self.report();
             }
             Stage::Drain => self.report(),
-            Stage::Audit if !self.answers.is_empty() => {
+            Stage::Audit if self.is_auditor => {
                 let answers = std::mem::take(&mut self.answers);
                 self.send(Update::Audited(self.place, answers));
             }
@@ -524,7 +531,7 @@ impl<M: Message> Population<M> {
                 return;
             }
             let client = finished.ticket.0 as u32;
-            free.push(client);
+            free.give_back(client);
             seen[client as usize].merge(finished.token);
             let (asked, kind) = submitted[client as usize];
             let is_committed = finished.status == OutcomeStatus::Committed;
@@ -660,6 +667,7 @@ mod tests {
             let workload = Ycsb::new(Parameters { records: 10_000, ..Parameters::default() }).unwrap();
             let clients = Clients {
                 clients: 1,
+                classes: Vec::new(),
                 rate: None,
                 budget: None,
                 seed: (1, 0),

@@ -63,6 +63,11 @@ const CLIENTS: usize = 2000;
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
     At(&'static [f64]),
+    /// Fewer in a quick run.
+    Sized {
+        quick: &'static [f64],
+        full: &'static [f64],
+    },
     /// One thread, and one for each core of the machine; each line gets as many.
     Threads,
 }
@@ -82,6 +87,8 @@ pub struct Line {
     /// True: staleness is measured, and kept contents, where reads are on snapshots or the workload names what it writes.
     pub watches_reads: bool,
     pub checkpoint: Option<CheckpointMode>,
+    /// Time of measuring, in place of the figure's.
+    pub measure: Option<Duration>,
     /// Number by which the lines' workloads differ; only the figure's setting reads it.
     pub knob: f64,
 }
@@ -98,6 +105,7 @@ impl Line {
             rate: None,
             watches_reads: false,
             checkpoint: None,
+            measure: None,
             knob: 0.0,
         }
     }
@@ -140,12 +148,13 @@ impl Line {
 
     /// The line's point at a place of the axis; how it logs, the experiment sets.
     pub fn at(self, x: f64, workload: Arc<dyn Workload>) -> FigurePoint {
-        let Line { name, ours, grid, threads, clients, rate, watches_reads, checkpoint, .. } = self;
+        let Line { name, ours, grid, threads, clients, rate, watches_reads, checkpoint, measure, .. } = self;
         let watch = watches_reads && (ours.reads_on_snapshots() || workload.names_writes());
         let system = System::Embedded { ours, durability: Logging::PRODUCT.durability, grid };
         FigurePoint {
             line: name,
             x,
+            measure,
             point: Point { system, threads, clients, rate, workload, watch, checkpoint },
         }
     }
@@ -160,6 +169,8 @@ fn engine(name: &str) -> Engine {
 pub struct FigurePoint {
     pub line: String,
     pub x: f64,
+    /// Time of measuring, in place of the figure's.
+    pub measure: Option<Duration>,
     pub point: Point,
 }
 
@@ -253,7 +264,7 @@ pub struct Experiment {
     pub values: Values,
     /// The lines, on a machine with so many cores.
     pub lines: fn(usize) -> Vec<Line>,
-    /// The workload at a place of a line, which may set the line's clients, rate and nodes too.
+    /// The workload at a place of a line, which may set the line's clients, rate, nodes and time of measuring too.
     pub setting: fn(Size, f64, &mut Line) -> anyhow::Result<Arc<dyn Workload>>,
     /// Points that are not on the swept axis.
     pub also: fn(Size, usize) -> anyhow::Result<Vec<FigurePoint>>,
@@ -319,6 +330,7 @@ impl Experiment {
     pub fn points(&self, size: Size, cores: usize) -> anyhow::Result<Vec<FigurePoint>> {
         let values = match self.values {
             Values::At(values) => values.to_vec(),
+            Values::Sized { quick, full } => size.pick(quick, full).to_vec(),
             Values::Threads if cores > 1 => vec![1.0, cores as f64],
             Values::Threads => vec![1.0],
         };

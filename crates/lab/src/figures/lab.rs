@@ -142,8 +142,9 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     scratch(args.data_dir.as_deref()).map(drop)?;
     let planned = plan(args, size, &host)?;
     let length = planned.iter().map(|Planned { experiment, points, .. }| {
-        let runs = points.len() * args.repetitions(experiment, size);
-        (size.warmup() + (experiment.measure)(size)) * runs as u32
+        let measure = |point: &FigurePoint| point.measure.unwrap_or_else(|| (experiment.measure)(size));
+        let once: Duration = points.iter().map(|point| size.warmup() + measure(point)).sum();
+        once * args.repetitions(experiment, size) as u32
     });
     let mut progress = Progress::new(length.sum());
     let mut outcomes = Vec::new();
@@ -200,8 +201,9 @@ const LONGER: u32 = 20;
 /// Measures the points of a figure on this machine.
 struct Here<'a> {
     bench: Bench,
-    /// The length of a run, its warm-up included.
-    each: Duration,
+    warmup: Duration,
+    /// The time of measuring, where a point has none of its own.
+    measure: Duration,
     seed: u64,
     progress: &'a mut Progress,
 }
@@ -209,9 +211,8 @@ struct Here<'a> {
 impl<'a> Here<'a> {
     fn new(args: &RunArgs, size: Size, experiment: &Experiment, progress: &'a mut Progress) -> Here<'a> {
         let (warmup, measure) = (size.warmup(), (experiment.measure)(size));
-        let mut bench = Bench::embedded(Length::Time { warmup, measure }, args.data_dir.clone());
-        bench.longest = measure * LONGER;
-        Here { bench, each: warmup + measure, seed: args.seed, progress }
+        let bench = Bench::embedded(Length::Time { warmup, measure }, args.data_dir.clone());
+        Here { bench, warmup, measure, seed: args.seed, progress }
     }
 
     fn seed_of(&self, repetition: usize) -> u64 {
@@ -221,13 +222,16 @@ impl<'a> Here<'a> {
 
 impl Measure for Here<'_> {
     fn measure(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
+        let (warmup, measure) = (self.warmup, point.measure.unwrap_or(self.measure));
+        self.bench.length = Length::Time { warmup, measure };
+        self.bench.longest = measure * LONGER;
         let run = self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
-        self.progress.advance(self.each);
+        self.progress.advance(warmup + measure);
         run
     }
 
     fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
-        let duration = self.each.as_secs_f64();
+        let duration = (self.warmup + self.measure).as_secs_f64();
         self.bench.ceiling(&point.point, self.seed_of(repetition), duration, repetition)
     }
 }
@@ -374,10 +378,12 @@ mod tests {
     use super::super::scale;
     use super::super::verdict::Verdict;
     use super::*;
+    use crate::bench::{Point, System};
     use crate::disturbance::{Disturbance, State};
+    use crate::embedded::Grid;
     use crate::options::OptionArgs;
     use crate::plot::{Style, si, testing};
-    use crate::report::{CheckpointOfRun, KeptOfRun, Latency, SnapshotsOfRun, StretchOfRun};
+    use crate::report::{CheckpointOfRun, KeptOfRun, KindOfRun, Latency, SnapshotsOfRun, StretchOfRun};
 
     /// Computes what a machine would have measured.
     #[derive(Default)]
@@ -409,6 +415,7 @@ mod tests {
                     .collect::<BTreeMap<_, _>>(),
                 latency_us: Latency { p50: 100, p99: 300, ..Latency::default() },
                 timeline: (1..=60).map(|i| (f64::from(i) * 0.1, 10_000)).collect(),
+                kinds: kinds(&point.point, rate),
                 checkpoint: point.point.checkpoint.map(checkpoint),
                 snapshots: point.point.watch.then(|| snapshots(&point.line)),
                 ..free
@@ -418,6 +425,16 @@ mod tests {
         fn ceiling(&mut self, _point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {
             Ok(testing::run("ceiling", repetition, 1e6, true))
         }
+    }
+
+    /// As many of each kind, where figures are about them: in regions.
+    fn kinds(point: &Point, rate: f64) -> BTreeMap<&'static str, KindOfRun> {
+        let System::Embedded { grid: Grid { regions: Some(_), .. }, .. } = &point.system else {
+            return BTreeMap::new();
+        };
+        let latency_us = Latency { p50: 100, p99: 300, ..Latency::default() };
+        let of_kind = KindOfRun { committed: rate as u64, latency_us, ..KindOfRun::default() };
+        point.workload.kinds().iter().map(|kind| (*kind, of_kind.clone())).collect()
     }
 
     fn checkpoint(mode: CheckpointMode) -> CheckpointOfRun {
@@ -653,11 +670,8 @@ mod tests {
         assert!(
             refusal("nope").contains("there is no figure 'nope'") && refusal("nope").contains("calvin-5")
         );
-        let missing = refusal("regions-f3");
-        assert!(
-            missing.contains("needs") && missing.contains("transactions of several regions"),
-            "{missing}"
-        );
+        let missing = refusal("calvin-disk");
+        assert!(missing.contains("needs") && missing.contains("a store larger than memory"), "{missing}");
         assert!(refusal("calvin-1").contains("nothing to measure"));
         let all = chosen(&["all".to_owned()]).unwrap();
         assert!(all.len() > 3 && all.iter().all(|(figure, _)| figure.experiment.is_some()));
@@ -709,9 +723,9 @@ mod tests {
         let figures = list["figures"].as_array().unwrap();
         assert_eq!(figures.len(), FIGURES.len());
         let of = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-        let of_f1 = of("regions-f1")["missing"].as_array().unwrap();
-        assert_eq!(of_f1.last().unwrap(), "transactions of several regions");
-        assert!(of("regions-f3")["runs"].is_null() && of("regions-ro")["runs"].is_string());
+        let of_disk = of("calvin-disk")["missing"].as_array().unwrap();
+        assert_eq!(of_disk.last().unwrap(), "a store larger than memory");
+        assert!(of("calvin-disk")["runs"].is_null() && of("regions-f2")["runs"].is_string());
         assert!(of("qstore-6")["runs"].is_string() && of("calvin-6")["runs"].is_string());
     }
 }

@@ -32,7 +32,14 @@ fn tpcc(
     // The specification's rows in each warehouse, or a tenth of them.
     let tenth = Scale { customers: 300, items: 10_000, orders: 300, undelivered: 90, ..full };
     let (scale, partitions, remote) = (size.pick(tenth, full), partitions.into(), Remote::Share(remote));
-    Ok(Arc::new(Tpcc::new(Parameters { warehouses, scale, partitions, mix, remote })?))
+    Ok(Arc::new(Tpcc::new(Parameters {
+        warehouses,
+        scale,
+        partitions,
+        mix,
+        remote,
+        ..Parameters::default()
+    })?))
 }
 
 const NEW_ORDER: &str = "NewOrder, 10 warehouses";
@@ -62,7 +69,14 @@ pub static CALVIN_4: Experiment = Experiment {
             let scale = Scale { customers: 30, items: 200, orders: 30, undelivered: 9, ..Scale::default() };
             let (warehouses, partitions) = (10 * u32::from(nodes), nodes.into());
             let (mix, remote) = (Mix::NEW_ORDER, Remote::Share(remote));
-            Ok(Arc::new(Tpcc::new(Parameters { warehouses, scale, partitions, mix, remote })?))
+            Ok(Arc::new(Tpcc::new(Parameters {
+                warehouses,
+                scale,
+                partitions,
+                mix,
+                remote,
+                ..Parameters::default()
+            })?))
         })
     },
     log: Logging::CALVIN,
@@ -166,7 +180,14 @@ fn warehouses(size: Size, line: &Line, each: f64, read_only: f64) -> anyhow::Res
     let scale = Scale { customers: 30, items, orders: 30, undelivered: 9, ..Scale::default() };
     let (warehouses, partitions) = (each as u32 * u32::from(nodes), nodes.into());
     let (mix, remote) = (Mix::read_only(read_only), Remote::Standard);
-    Ok(Arc::new(Tpcc::new(Parameters { warehouses, scale, partitions, mix, remote })?))
+    Ok(Arc::new(Tpcc::new(Parameters {
+        warehouses,
+        scale,
+        partitions,
+        mix,
+        remote,
+        ..Parameters::default()
+    })?))
 }
 
 /// The percentages of transactions that only read.

@@ -381,7 +381,9 @@ impl Population {
                     (again.procedure, 0, now)
                 }
                 None => {
-                    let made = next_request(self.stage, &mut **source, self.schedule.as_mut(), budget, now);
+                    // A pipeline has no class: what is behind a long transaction waits for its answer.
+                    let made =
+                        next_request(self.stage, &mut **source, None, self.schedule.as_mut(), budget, now);
                     let Some((Made { procedure, kind }, asked)) = made else { break };
                     self.args.clear();
                     self.task.source.write_args(&mut ArgsBuilder::new(&mut self.args));

@@ -9,6 +9,8 @@
 //! Condition 11 is the specification's for the loaded database (2,100 orders of each district are delivered); ours
 //! is what it becomes as orders are delivered.
 
+pub mod at_home;
+
 use std::collections::BTreeMap;
 
 use ordain_model::random::mix;
@@ -26,6 +28,7 @@ pub const AUDIT: ProcedureId = ProcedureId(1055);
 
 pub(super) fn register(registry: &mut Registry) {
     registry.register_native(AUDIT, "tpcc.audit", audit::procedure(Join::audit));
+    registry.register_native(at_home::AUDIT_HOME, "tpcc.audit_home", at_home::procedure());
 }
 
 /// The violations of a condition.

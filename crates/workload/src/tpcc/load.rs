@@ -16,6 +16,7 @@ use super::population::{Maker, Scale};
 use super::random::last_name;
 use super::schema::{Child, DB, Named, Prefix, Row};
 use super::{DAMAGED, last, put_child, split_packed};
+use crate::pool::share_of;
 
 /// Inserts rows of WAREHOUSE, DISTRICT, CUSTOMER (with its HISTORY), ITEM and STOCK. Arguments: keys, then an
 /// encoded [`Scale`].
@@ -165,6 +166,7 @@ impl Procedure for LoadOrders {
 #[derive(Clone, Debug)]
 pub(super) struct Loader {
     maker: Maker,
+    warehouses: Arc<[u32]>,
     left: Range<u64>,
     now: Option<(u32, Part)>,
 }
@@ -188,11 +190,17 @@ impl Loader {
     /// The number of orders that a transaction inserts: some 12 rows each.
     const ORDERS: u32 = 10;
 
-    /// Population `number` of `populations` loads its share.
-    pub(super) fn new(seed: u64, scale: Scale, warehouses: u32, number: usize, populations: usize) -> Loader {
-        let parts = u64::from(warehouses) * Loader::parts(&scale);
-        let edge = |n: usize| (u128::from(parts) * n as u128 / populations.max(1) as u128) as u64;
-        Loader { maker: Maker { seed, scale }, left: edge(number)..edge(number + 1), now: None }
+    /// Population `number` of `populations` loads its share of these warehouses.
+    pub(super) fn new(
+        seed: u64,
+        scale: Scale,
+        warehouses: Arc<[u32]>,
+        number: usize,
+        populations: usize,
+    ) -> Loader {
+        let parts = warehouses.len() as u64 * Loader::parts(&scale);
+        let left = share_of(parts, number, populations);
+        Loader { maker: Maker { seed, scale }, warehouses, left, now: None }
     }
 
     fn per_district(scale: &Scale) -> [u64; 3] {
@@ -246,7 +254,8 @@ impl Loader {
     pub(super) fn load(&mut self) -> Option<ProcedureId> {
         let scale = &self.maker.scale;
         let parts = Loader::parts(scale);
-        self.now = self.left.next().map(|n| (1 + (n / parts) as u32, Loader::part(scale, n % parts)));
+        let at = |n: u64| Some((*self.warehouses.get((n / parts) as usize)?, Loader::part(scale, n % parts)));
+        self.now = self.left.next().and_then(at);
         Some(match self.now.as_ref()?.1 {
             Part::Names(..) => LOAD_NAMES,
             Part::Orders(..) => LOAD_ORDERS,

@@ -41,13 +41,13 @@ use std::sync::Arc;
 use ordain_model::args::Arg;
 use ordain_model::key::SLOTS;
 use ordain_model::procedure::Target;
-use ordain_model::{Args, Children, FragmentContext, PlanError, ProcedureId, Registry, Value};
+use ordain_model::{Args, Children, FragmentContext, PlanError, ProcedureId, Registry, Value, system};
 
 pub use population::Scale;
 
 use crate::packed::damaged;
-use crate::parameters::{ParameterError, parameters, require, require_in};
-use crate::{Finding, Param, Results, Source, Workload};
+use crate::parameters::{ParameterError, parameters, require, require_in, require_share};
+use crate::{Class, Finding, Param, Results, Source, Workload};
 use population::MAX_ROWS;
 use schema::{Child, MAX_DISTRICTS, MAX_WAREHOUSES, Prefix};
 
@@ -251,6 +251,11 @@ parameters! {
         pub mix: Mix = Mix::FULL,
         /// Second warehouses.
         pub remote: Remote = Remote::Standard,
+        /// True: partitions are regions. Clients are at home in one, and use, load and audit its warehouses; a second warehouse of theirs
+        /// is in another region. Those transactions have kinds and a [class](Workload::classes) of their own.
+        pub at_home: bool = false,
+        /// The share of a region's clients that are of that class.
+        pub multi_region_clients: f64 = 0.5,
     }
 }
 
@@ -268,7 +273,8 @@ impl Tpcc {
     /// # Errors
     /// [`ParameterError`]: one that makes no sense.
     pub fn new(parameters: Parameters) -> Result<Tpcc, ParameterError> {
-        let Parameters { warehouses, scale, partitions, mix, remote } = parameters;
+        let Parameters { warehouses, scale, partitions, mix, remote, at_home, multi_region_clients } =
+            parameters;
         let Scale { districts, customers, items, orders, undelivered } = scale;
         require_in("warehouses", warehouses, 1..=MAX_WAREHOUSES)?;
         require_in("partitions", partitions, 1..=SLOTS)?;
@@ -288,6 +294,16 @@ impl Tpcc {
                 )
             })?;
         }
+        require_share("multi_region_clients", multi_region_clients)?;
+        require(!at_home || (partitions > 1 && warehouses as usize >= partitions), || {
+            format!(
+                "{warehouses} warehouses at home in {partitions} regions: there must be two regions, and a warehouse in each"
+            )
+        })?;
+        require(!at_home || matches!(remote, Remote::Share(_)), || {
+            "second warehouses are in other regions where warehouses are at home: remote must be a share"
+                .to_owned()
+        })?;
         let prefixes = (1..=warehouses).map(|warehouse| Prefix::new(warehouse, partitions)).collect();
         Ok(Tpcc { parameters, prefixes })
     }
@@ -296,7 +312,22 @@ impl Tpcc {
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
+
+    /// The share of transactions that have a warehouse of another region.
+    fn multi_region(&self) -> f64 {
+        match self.parameters {
+            Parameters { at_home: true, remote: Remote::Share(share), mix, .. } => {
+                share * (mix.new_order + mix.payment) / 100.0
+            }
+            _ => 0.0,
+        }
+    }
 }
+
+/// What the kinds of transactions with a warehouse of another region are named.
+pub const MULTI_REGION: [&str; 2] = ["multi-region new_order", "multi-region payment"];
+/// The class of clients that ask for those, where there are classes.
+const MULTI_CLASS: usize = 1;
 
 /// The kinds of transactions, as [`Workload::kinds`] counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -314,6 +345,22 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kind with this number, of transactions of one region or of several.
+    fn numbered(number: u8) -> Option<Kind> {
+        let of_several = usize::from(number).checked_sub(Kind::ALL.len());
+        match of_several {
+            Some(0) => Some(Kind::NewOrder),
+            Some(1) => Some(Kind::Payment),
+            _ => Kind::ALL.get(usize::from(number)).copied(),
+        }
+    }
+
+    /// The numbers of the kind: that of transactions of one region first.
+    fn numbers(self) -> [u8; 2] {
+        let several = Kind::ALL.len() as u8 + self as u8;
+        [self as u8, if self as usize >= MULTI_REGION.len() { self as u8 } else { several }]
+    }
+
     /// All of them, in order.
     pub const ALL: [Kind; 5] =
         [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
@@ -325,12 +372,22 @@ impl Workload for Tpcc {
     }
 
     fn kinds(&self) -> &'static [&'static str] {
-        &["new_order", "payment", "order_status", "delivery", "stock_level"]
+        static AT_HOME: [&str; 7] = [
+            "new_order",
+            "payment",
+            "order_status",
+            "delivery",
+            "stock_level",
+            MULTI_REGION[0],
+            MULTI_REGION[1],
+        ];
+        if self.parameters.at_home { &AT_HOME } else { &AT_HOME[..Kind::ALL.len()] }
     }
 
     fn params(&self) -> Vec<(&'static str, Param)> {
-        let Parameters { warehouses, scale, partitions, mix, remote } = self.parameters;
-        vec![
+        let Parameters { warehouses, scale, partitions, mix, remote, at_home, multi_region_clients } =
+            self.parameters;
+        let mut params = vec![
             ("warehouses", Param::Int(u64::from(warehouses))),
             ("partitions", Param::Int(partitions as u64)),
             ("mix", Param::Text(mix.to_string())),
@@ -346,7 +403,12 @@ impl Workload for Tpcc {
             ("items", Param::Int(u64::from(scale.items))),
             ("orders", Param::Int(u64::from(scale.orders))),
             ("undelivered", Param::Int(u64::from(scale.undelivered))),
-        ]
+        ];
+        if at_home {
+            params.push(("warehouses_at", Param::Text("home".to_owned())));
+            params.push(("multi_region_clients", Param::Real(multi_region_clients)));
+        }
+        params
     }
 
     /// Every row that is read, written or both counts once; those of the reconnaissance do not.
@@ -354,7 +416,7 @@ impl Workload for Tpcc {
         // An order has 10 lines on average, and six customers in ten are found by their name.
         let (lines, by_name) = (10.0, 0.6);
         let order = 1.0 + lines;
-        vec![
+        let mut accesses = vec![
             // Warehouse, customer, district, items and stocks; order, new order, newest order, lines.
             3.0 + 2.0 * lines + 2.0 + order,
             // Warehouse, district, customer, history.
@@ -365,7 +427,19 @@ impl Workload for Tpcc {
             f64::from(self.parameters.scale.districts) * (3.0 + order),
             // District, 20 orders, their items' stocks.
             1.0 + 20.0 * (order + lines),
-        ]
+        ];
+        if self.parameters.at_home {
+            accesses.extend_from_within(..MULTI_REGION.len());
+        }
+        accesses
+    }
+
+    fn classes(&self) -> Vec<Class> {
+        let (at_most, clients) = (self.multi_region(), self.parameters.multi_region_clients);
+        if at_most == 0.0 || at_most >= 1.0 {
+            return Vec::new();
+        }
+        vec![Class { clients: 1.0 - clients, at_most: 1.0 }, Class { clients, at_most }]
     }
 
     fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
@@ -374,6 +448,14 @@ impl Workload for Tpcc {
 
     fn audit(&self) -> ProcedureId {
         audit::AUDIT
+    }
+
+    fn audits(&self) -> Vec<ProcedureId> {
+        if self.is_audited_at_home() { Vec::new() } else { vec![self.audit(), system::DIGEST] }
+    }
+
+    fn is_audited_at_home(&self) -> bool {
+        self.parameters.at_home
     }
 
     fn check(&self, results: &Results) -> Vec<Finding> {

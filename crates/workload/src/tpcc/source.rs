@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ordain_model::{Abort, ArgsBuilder, Datum, OutcomeStatus, ProcedureId};
 
+use super::audit::at_home::{self, AUDIT_HOME};
 use super::delivery::{self, DELIVERY, DeliveryCall, MAX_CARRIER};
 use super::load::Loader;
 use super::new_order::{self, Line, NEW_ORDER, NewOrderCall};
@@ -12,8 +13,9 @@ use super::payment::{self, PAYMENT, PaymentCall, Who};
 use super::random::{NuRand, last_name, uniform};
 use super::schema::{ORDER_LINES, Prefix, Row};
 use super::stock_level::{STOCK_LEVEL, StockLevelCall};
-use super::{Kind, Parameters, Remote, Tpcc};
+use super::{Kind, MULTI_CLASS, Mix, Parameters, Remote, Tpcc};
 use crate::aggregate::{Aggregate, sums};
+use crate::pool::share_of;
 use crate::{Made, Source};
 use ordain_model::Random;
 
@@ -22,7 +24,13 @@ use ordain_model::Random;
 pub struct Clients {
     parameters: Parameters,
     prefixes: Arc<[Prefix]>,
+    /// The warehouses that they are at home in: all, unless these are at home in regions.
+    homes: Arc<[u32]>,
     loader: Loader,
+    /// The warehouses that they have yet to audit, where these are at home in regions.
+    to_audit: Vec<u32>,
+    /// The warehouse whose audit was made up last; none as long as there was none.
+    audited: Option<u32>,
     random: Random,
     /// The transaction made up last; none as long as it loads.
     made: Option<Transaction>,
@@ -73,11 +81,22 @@ const BY_NAME: f64 = 0.6;
 impl Clients {
     /// Population `number` of `populations`.
     pub(super) fn new(workload: &Tpcc, seed: u64, number: usize, populations: usize) -> Clients {
-        let Parameters { warehouses, scale, .. } = workload.parameters;
+        let Parameters { warehouses, scale, partitions, at_home, .. } = workload.parameters;
+        // As many populations are in each region, one after the other.
+        let each = if at_home { (populations / partitions).max(1) } else { populations };
+        let (region, place) = (number / each.max(1), number % each.max(1));
+        let is_home = |warehouse: &u32| !at_home || *warehouse as usize % partitions == region;
+        let homes: Arc<[u32]> = (1..=warehouses).filter(is_home).collect();
+        let own = share_of(homes.len() as u64, place, each);
+        let to_audit =
+            if at_home { homes[own.start as usize..own.end as usize].to_vec() } else { Vec::new() };
         Clients {
             parameters: workload.parameters,
             prefixes: workload.prefixes.clone(),
-            loader: Loader::new(seed, scale, warehouses, number, populations),
+            loader: Loader::new(seed, scale, homes.clone(), place, each),
+            homes,
+            to_audit,
+            audited: None,
             random: Random::stream(seed, number as u64),
             made: None,
             summary: Summary::default(),
@@ -87,6 +106,22 @@ impl Clients {
     /// The transaction made up last: what another protocol's form of the workload plays.
     pub fn made(&self) -> Option<&Transaction> {
         self.made.as_ref()
+    }
+
+    /// Draws whether a transaction of this kind has a warehouse of another region.
+    fn is_multi_region(&mut self, kind: Kind) -> bool {
+        match self.parameters {
+            Parameters { at_home: true, remote: Remote::Share(share), .. } => {
+                matches!(kind, Kind::NewOrder | Kind::Payment) && self.random.unit() < share
+            }
+            _ => false,
+        }
+    }
+
+    /// The kind of the next transaction with a warehouse of another region.
+    fn multi_region_kind(&mut self) -> Kind {
+        let Mix { new_order, payment, .. } = self.parameters.mix;
+        if self.random.unit() * (new_order + payment) < new_order { Kind::NewOrder } else { Kind::Payment }
     }
 
     fn kind(&mut self) -> Kind {
@@ -103,7 +138,8 @@ impl Clients {
     }
 
     fn warehouse(&mut self) -> u32 {
-        uniform(&mut self.random, 1, self.parameters.warehouses)
+        let place = uniform(&mut self.random, 1, self.homes.len() as u32);
+        self.homes[place as usize - 1]
     }
 
     fn district(&mut self) -> u8 {
@@ -138,7 +174,7 @@ impl Clients {
         }
     }
 
-    fn new_order(&mut self, mut lines: Vec<Line>) -> NewOrderCall {
+    fn new_order(&mut self, mut lines: Vec<Line>, share: f64) -> NewOrderCall {
         let items = self.parameters.scale.items;
         let (warehouse, district, customer) = (self.warehouse(), self.district(), self.customer());
         let count = uniform(&mut self.random, ORDER_LINES.0, ORDER_LINES.1) as usize;
@@ -150,7 +186,7 @@ impl Clients {
             let quantity = uniform(&mut self.random, 1, 10) as u8;
             lines.push(Line { item, supply_warehouse, quantity });
         }
-        if let Remote::Share(share) = self.parameters.remote
+        if let Remote::Share(_) = self.parameters.remote
             && self.random.unit() < share
         {
             let second = self.other_warehouse(warehouse, true);
@@ -167,11 +203,11 @@ impl Clients {
         NewOrderCall { warehouse, district, customer, lines }
     }
 
-    fn payment(&mut self) -> PaymentCall {
+    fn payment(&mut self, share: f64) -> PaymentCall {
         let (warehouse, district) = (self.warehouse(), self.district());
         let (share, elsewhere) = match self.parameters.remote {
             Remote::Standard => (REMOTE_PAYMENTS, false),
-            Remote::Share(share) => (share, true),
+            Remote::Share(_) => (share, true),
         };
         let (customer_warehouse, customer_district) = if self.random.unit() < share {
             (self.other_warehouse(warehouse, elsewhere), self.district())
@@ -182,23 +218,16 @@ impl Clients {
         let amount_cents = i64::from(uniform(&mut self.random, 100, 500_000));
         PaymentCall { warehouse, district, customer_warehouse, customer_district, customer, amount_cents }
     }
-}
 
-impl Source for Clients {
-    fn load(&mut self) -> Option<ProcedureId> {
-        self.made = None;
-        self.loader.load()
-    }
-
-    fn next(&mut self) -> Made {
+    /// Makes up a transaction of a kind, which has a second warehouse with this likelihood where that is a share.
+    fn make(&mut self, kind: Kind, share: f64) -> Made {
         let lines = match self.made.take() {
             Some(Transaction::NewOrder(call)) => call.lines,
             _ => Vec::new(),
         };
-        let kind = self.kind();
         let (procedure, made) = match kind {
-            Kind::NewOrder => (NEW_ORDER, Transaction::NewOrder(self.new_order(lines))),
-            Kind::Payment => (PAYMENT, Transaction::Payment(self.payment())),
+            Kind::NewOrder => (NEW_ORDER, Transaction::NewOrder(self.new_order(lines, share))),
+            Kind::Payment => (PAYMENT, Transaction::Payment(self.payment(share))),
             Kind::OrderStatus => {
                 let (warehouse, district, customer) = (self.warehouse(), self.district(), self.who());
                 let call = OrderStatusCall { warehouse, district, customer };
@@ -217,10 +246,48 @@ impl Source for Clients {
             }
         };
         self.made = Some(made);
-        Made { procedure, kind: kind as u8 }
+        let [one, several] = kind.numbers();
+        Made { procedure, kind: if self.parameters.at_home && share > 0.0 { several } else { one } }
+    }
+}
+
+impl Source for Clients {
+    fn load(&mut self) -> Option<ProcedureId> {
+        self.made = None;
+        self.loader.load()
+    }
+
+    fn next(&mut self) -> Made {
+        let kind = self.kind();
+        if self.parameters.at_home {
+            let is_multi = self.is_multi_region(kind);
+            return self.make(kind, if is_multi { 1.0 } else { 0.0 });
+        }
+        let share = match self.parameters.remote {
+            Remote::Share(share) => share,
+            Remote::Standard => 0.0,
+        };
+        self.make(kind, share)
+    }
+
+    fn next_of(&mut self, class: usize) -> Made {
+        if class == MULTI_CLASS {
+            let kind = self.multi_region_kind();
+            return self.make(kind, 1.0);
+        }
+        let kind = self.kind();
+        self.make(kind, 0.0)
+    }
+
+    fn audit(&mut self) -> Option<ProcedureId> {
+        self.audited = self.to_audit.pop();
+        self.audited.map(|_| AUDIT_HOME)
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
+        if let Some(prefix) = self.audited.and_then(|number| self.prefixes.get(number as usize - 1)) {
+            return at_home::write_args(prefix, &self.parameters.scale, args);
+        }
         match &self.made {
             Some(made) => made.write_args(&self.prefixes, args),
             None => self.loader.write_args(&self.prefixes, args),
@@ -234,14 +301,14 @@ impl Source for Clients {
             OutcomeStatus::Aborted(abort)
                 if !matches!(abort, Abort::Restart | Abort::Conflict | Abort::Cascade) =>
             {
-                let is_expected = (kind, abort) == (Kind::NewOrder as u8, Abort::Logic)
+                let is_expected = (Kind::numbered(kind), abort) == (Some(Kind::NewOrder), Abort::Logic)
                     && Datum::first(reply) == Datum::Error(new_order::UNUSED_ITEM.as_bytes());
                 self.summary.odd += u64::from(!is_expected);
                 return;
             }
             _ => return,
         }
-        let understood = match Kind::ALL.get(usize::from(kind)) {
+        let understood = match Kind::numbered(kind) {
             Some(Kind::NewOrder) => {
                 new_order::read_reply(reply).map(|lines| self.summary.lines += u64::from(lines))
             }

@@ -10,12 +10,13 @@ use ordain_role::NodeId;
 use super::World;
 
 /// What no node reports more than 0 of at rest.
-pub(super) const NAMES: [&str; 5] = [
+pub(super) const NAMES: [&str; 6] = [
     "ordain_participant_attempts",
     "ordain_coordinator_transactions",
     "ordain_cohort_prepared",
     "ordain_voting_open",
     "ordain_voting_untold",
+    "ordain_reserving_transactions",
 ];
 
 impl World {

@@ -170,8 +170,13 @@ mod tests {
 
     fn small() -> tpcc::Tpcc {
         let scale = Scale { districts: 2, customers: 30, items: 100, orders: 30, undelivered: 10 };
-        let parameters =
-            Parameters { warehouses: 2, scale, partitions: 1, mix: Mix::FULL, remote: Remote::Standard };
+        let parameters = Parameters {
+            warehouses: 2,
+            scale,
+            mix: Mix::FULL,
+            remote: Remote::Standard,
+            ..Parameters::default()
+        };
         tpcc::Tpcc::new(parameters).unwrap()
     }
 

@@ -39,6 +39,8 @@ pub(super) struct Peer {
     has_tried_memory: bool,
     /// The messages with lines that are not answered.
     open: VecDeque<u64>,
+    /// The line up to which it was told that all are durable.
+    told: u64,
     /// The time of the last message, of the last answer that something was taken, and of the last word.
     sent: Option<Micros>,
     progress: Micros,
@@ -77,6 +79,7 @@ impl Peer {
             is_probed: true,
             has_tried_memory: false,
             open: VecDeque::new(),
+            told: 0,
             sent: None,
             progress: now,
             heard: None,
@@ -165,6 +168,12 @@ impl Peer {
         self.sent.is_none_or(|sent| now.since(sent) >= HEARTBEAT_EVERY)
     }
 
+    /// Tells whether it has answered all there is and does not know that more of it is durable. No line is about to tell it so, and those who
+    /// read the log there wait for that.
+    fn is_behind(&self, lines: &Lines, durable: u64) -> bool {
+        self.told < durable && self.open.is_empty() && self.matched == lines.last().lsn && !self.is_full
+    }
+
     /// Numbers a message with so many lines.
     fn number(&mut self, lines: usize, now: Micros) -> u64 {
         self.number += 1;
@@ -194,7 +203,7 @@ impl Peer {
             let number = self.number(lines.len(), now);
             return Some(self.append((ballot, number, durable), previous, lines));
         }
-        if !self.is_due(now) {
+        if !self.is_due(now) && !self.is_behind(lines, durable) {
             return None;
         }
         let previous = lines.at(self.matched).unwrap_or_default();
@@ -203,11 +212,12 @@ impl Peer {
     }
 
     fn append(
-        &self,
+        &mut self,
         (ballot, number, durable): (Ballot, u64, u64),
         previous: Line,
         lines: Vec<Written>,
     ) -> Storage {
+        self.told = self.told.max(durable);
         let (generation, acknowledged) = (self.generation, self.matched);
         Storage::Append { ballot, number, previous, lines, durable, generation, acknowledged }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ordain_model::{Epoch, Micros};
 use ordain_role::{Address, Bug, Bugs, Event, NodeId, Now, Outbox};
 
+use super::scenarios::renew_links;
 use super::world::{Region, World, epoch_of};
 use crate::storage::message::{After, Content, Storage};
 use crate::tests::Message;
@@ -54,7 +55,7 @@ fn failover(bugs: Bugs) -> (BTreeSet<u64>, Result<BTreeSet<u64>, String>) {
 fn next_lead(world: &mut World) -> Result<BTreeSet<u64>, String> {
     world.stop(0, true);
     world.stop(2, true);
-    world.heal_links();
+    renew_links(world);
     world.run_until(3_000_000, |world| world.nodes[1].leads)?;
     world.append(1, 5, 10)?;
     world.run(300_000)?;

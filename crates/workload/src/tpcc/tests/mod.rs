@@ -1,6 +1,7 @@
 //! The workload as a whole, on the reference executor: transactions in flight together, so that reconnaissances go
 //! stale. Here is the test bed.
 
+mod at_home;
 mod damage;
 mod drawing;
 mod loading;
@@ -95,12 +96,13 @@ impl Bed {
         register(&mut registry);
         registry.register(POKE, "test.poke", Arc::new(Poke));
         let registry = Arc::new(registry);
+        let workload = Tpcc::new(parameters).unwrap();
         Bed {
-            workload: Tpcc::new(parameters).unwrap(),
+            by_kind: vec![Counts::default(); workload.kinds().len()],
+            workload,
             executor: ReferenceExecutor::new(registry.clone()),
             registry,
             epoch: 0,
-            by_kind: vec![Counts::default(); 5],
             restarts: BTreeMap::new(),
         }
     }
@@ -138,10 +140,12 @@ impl Bed {
         let args = Args::parse(args).unwrap();
         let write = |out: &mut ArgsBuilder<'_>| args.iter().for_each(|arg| _ = out.push(arg.bytes));
         let txn = chunk.push(&self.registry, Call::new(procedure, DB), write)?.clone();
-        let only_reads = [ORDER_STATUS, STOCK_LEVEL, delivery::PEEK, stock_level::PEEK, audit::AUDIT];
+        let audits = [audit::AUDIT, audit::at_home::AUDIT_HOME];
+        let only_reads = [ORDER_STATUS, STOCK_LEVEL, delivery::PEEK, stock_level::PEEK];
         assert_eq!(
             txn.read_only,
-            only_reads.contains(&procedure) || [system::READ, system::DIGEST].contains(&procedure)
+            [only_reads.as_slice(), &audits].concat().contains(&procedure)
+                || [system::READ, system::DIGEST].contains(&procedure)
         );
         self.epoch += 1;
         let gsn = Gsn::new(Epoch(self.epoch), PartitionId(0), 0);
@@ -223,14 +227,16 @@ impl Bed {
 
     /// Runs transactions of several populations, `in_flight` of them together, and says what was found.
     fn drive(&mut self, seed: u64, txns: usize, in_flight: usize) -> Vec<Finding> {
-        const POPULATIONS: usize = 3;
+        // Regions have as many each.
+        let populations =
+            if self.workload.parameters.at_home { 2 * self.workload.parameters.partitions } else { 3 };
         let mut random = Random::new(seed);
         let mut sources: Vec<_> =
-            (0..POPULATIONS).map(|n| self.workload.source(seed, n, POPULATIONS)).collect();
+            (0..populations).map(|n| self.workload.source(seed, n, populations)).collect();
         let mut flying: Vec<Flight> = Vec::new();
         for n in 0.. {
             if n < txns {
-                let population = n % POPULATIONS;
+                let population = n % populations;
                 let made = sources[population].next();
                 let args = args_of(|args| sources[population].write_args(args));
                 flying.push(self.take_off(population, made, args));
@@ -248,7 +254,22 @@ impl Bed {
             }
         }
         let summaries = sources.iter_mut().map(|source| source.summary()).collect();
+        if self.workload.is_audited_at_home() {
+            let audits = self.audits_at_home(&mut sources);
+            return self.workload.check(&Results { by_kind: self.by_kind.clone(), audits, summaries });
+        }
         self.findings(summaries)
+    }
+
+    /// The answers to the audits of all populations.
+    fn audits_at_home(&mut self, sources: &mut [Box<dyn Source>]) -> Vec<Vec<u8>> {
+        let mut audits = Vec::new();
+        for source in sources {
+            while let Some(audit) = source.audit() {
+                audits.push(self.run(audit, &args_of(|args| source.write_args(args))).reply);
+            }
+        }
+        audits
     }
 
     fn findings(&mut self, summaries: Vec<Vec<u8>>) -> Vec<Finding> {

@@ -8,10 +8,14 @@
 //! it is set to fire is a knob, and so is leaving it out, as the paper's public code does.
 //!
 //! **Regions** (the paper's evaluation; regions.md, section 7). Ten or five records of 50 (high contention)
-//! or of 1,000,000 (low), chosen evenly; transactions only read, or read, modify and write all, or are mixed.
+//! or of 1,000,000 (low), chosen evenly; transactions only read, or read, modify and write all, or are mixed. A
+//! share of them is of two regions (section 7, F1): half of the records are at home, the others in another region.
 //!
 //! Partitions are ranges of hash slots ([`crate::pool`]), so each has about, not exactly, its share of the
 //! records.
+
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -30,7 +34,7 @@ use crate::parameters::{ParameterError, parameters, require, require_in, require
 use crate::pool::{Drawn, Partition, Pool, share_of};
 use crate::population::Population;
 use crate::reads::{Answers, answer_sum};
-use crate::{Counts, Finding, Made, Param, Results, Source, Workload};
+use crate::{Class, Counts, Finding, Made, Param, Results, Source, Workload};
 
 /// Sets counters to 0. Arguments: keys, then nothing, 0 bytes.
 pub const LOAD: ProcedureId = ProcedureId(1020);
@@ -249,7 +253,7 @@ parameters! {
     /// The regions paper's microbenchmark. The defaults are the paper's: high contention is 50
     /// records.
     pub struct Regions {
-        /// The number of regions, each a partition with clients of its own, who use its records alone.
+        /// The number of regions, each a partition with clients of its own. Transactions of one region use its records alone.
         pub regions: usize = 1,
         /// The number of records of each.
         pub records: u64 = 1_000_000,
@@ -257,6 +261,11 @@ parameters! {
         pub ops_per_txn: usize = 10,
         /// The share of transactions that only read; the others read, modify and write.
         pub read_only: f64 = 0.0,
+        /// The share of transactions of two regions.
+        pub multi_region: f64 = 0.0,
+        /// The share of a region's clients that ask for those and nothing else, where clients have
+        /// [classes](Workload::classes).
+        pub multi_region_clients: f64 = 0.5,
     }
 }
 
@@ -335,8 +344,17 @@ impl Micro {
     /// # Errors
     /// A parameter that makes no sense, by name.
     pub fn regions(parameters: Regions) -> Result<Micro, ParameterError> {
-        let Regions { regions, records, ops_per_txn, read_only } = parameters;
+        let Regions { regions, records, ops_per_txn, read_only, multi_region, multi_region_clients } =
+            parameters;
         require_share("read_only", read_only)?;
+        require_share("multi_region", multi_region)?;
+        require_share("multi_region_clients", multi_region_clients)?;
+        require(multi_region == 0.0 || regions > 1, || {
+            format!("multi_region {multi_region} needs regions to be 2 or more")
+        })?;
+        require(multi_region == 0.0 || ops_per_txn.is_multiple_of(2), || {
+            format!("ops_per_txn must be even where transactions have two regions, not {ops_per_txn}")
+        })?;
         require_in("regions", regions, 1..=REGIONS_MAX)?;
         // Slots are not quite even: the last region has its records before others have twice as many.
         require_in("records", records, 1..=MAX_RECORDS / if regions > 1 { 2 * regions as u64 } else { 1 })?;
@@ -347,7 +365,7 @@ impl Micro {
         Ok(Micro { paper: Paper::Regions(parameters), partitions, pools })
     }
 
-    /// The number of regions, if transactions are of one each.
+    /// The number of regions, if each has clients of its own.
     fn homes(&self) -> Option<usize> {
         match &self.paper {
             Paper::Regions(Regions { regions, .. }) if *regions > 1 => Some(*regions),
@@ -372,10 +390,14 @@ impl Micro {
 
     /// True if transactions of a kind add to what they use.
     fn adds(&self, kind: u8) -> bool {
-        matches!(self.paper, Paper::Calvin(_)) || kind == WRITES
+        matches!(self.paper, Paper::Calvin(_)) || kind == WRITES || kind == MULTI_WRITES
     }
 }
 
+/// The kind of transactions that read, modify and write records of one region.
+pub const ONE_REGION: &str = "read-modify-write";
+/// The kind of those that read, modify and write records of two regions.
+pub const MULTI_REGION: &str = "multi-region read-modify-write";
 /// The most regions.
 const REGIONS_MAX: usize = 64;
 /// The kinds of Calvin's.
@@ -384,6 +406,10 @@ const MULTI: u8 = 1;
 /// The kinds of that of the regions.
 const WRITES: u8 = 0;
 const READS: u8 = 1;
+const MULTI_WRITES: u8 = 2;
+const MULTI_READS: u8 = 3;
+/// The class of clients that ask for transactions of two regions, where [there are classes](Micro::classes).
+const MULTI_CLASS: usize = 1;
 
 impl Workload for Micro {
     fn name(&self) -> &'static str {
@@ -396,7 +422,7 @@ impl Workload for Micro {
     fn kinds(&self) -> &'static [&'static str] {
         match self.paper {
             Paper::Calvin(_) => &["single-partition", "multi-partition"],
-            Paper::Regions(_) => &["read-modify-write", "read-only"],
+            Paper::Regions(_) => &[ONE_REGION, "read-only", MULTI_REGION, "multi-region read-only"],
         }
     }
 
@@ -422,17 +448,36 @@ impl Workload for Micro {
                 }
                 params
             }
-            Paper::Regions(p) => vec![
-                ("regions", Param::Int(p.regions as u64)),
-                ("records", Param::Int(p.records)),
-                ("ops_per_txn", Param::Int(p.ops_per_txn as u64)),
-                ("read_only", Param::Real(p.read_only)),
-            ],
+            Paper::Regions(p) => {
+                let mut params = vec![
+                    ("regions", Param::Int(p.regions as u64)),
+                    ("records", Param::Int(p.records)),
+                    ("ops_per_txn", Param::Int(p.ops_per_txn as u64)),
+                    ("read_only", Param::Real(p.read_only)),
+                ];
+                if p.multi_region > 0.0 {
+                    params.push(("multi_region", Param::Real(p.multi_region)));
+                    params.push(("multi_region_clients", Param::Real(p.multi_region_clients)));
+                }
+                params
+            }
         }
     }
 
     fn accesses(&self) -> Vec<f64> {
-        vec![self.ops() as f64; 2]
+        vec![self.ops() as f64; self.kinds().len()]
+    }
+
+    fn classes(&self) -> Vec<Class> {
+        match self.paper {
+            Paper::Regions(Regions { multi_region, multi_region_clients: clients, .. })
+                if multi_region > 0.0 && multi_region < 1.0 =>
+            {
+                // Those of one region are not held back, however slow the others are.
+                vec![Class { clients: 1.0 - clients, at_most: 1.0 }, Class { clients, at_most: multi_region }]
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn source(&self, seed: u64, number: usize, populations: usize) -> Box<dyn Source> {
@@ -560,6 +605,19 @@ impl Clients {
         drawn.look_up(&self.micro.partitions);
     }
 
+    /// Draws a transaction of one region or of two, which only reads or not; returns its kind.
+    fn draw_in_regions(&mut self, read_only: f64, is_multi: bool) -> u8 {
+        let reads = self.is_in(read_only);
+        self.draw(self.micro.ops(), if is_multi { 2 } else { 1 });
+        self.pack(if reads { Run::READ } else { Run::ADD }, NEVER);
+        match (is_multi, reads) {
+            (false, false) => WRITES,
+            (false, true) => READS,
+            (true, false) => MULTI_WRITES,
+            (true, true) => MULTI_READS,
+        }
+    }
+
     /// Writes down what is to be done with the records.
     fn pack(&mut self, what: u8, floor: u64) {
         self.packed.clear();
@@ -608,14 +666,22 @@ impl Source for Clients {
                 }
                 if several { MULTI } else { SINGLE }
             }
-            Paper::Regions(Regions { read_only, .. }) => {
-                let reads = self.is_in(read_only);
-                self.draw(ops, 1);
-                self.pack(if reads { Run::READ } else { Run::ADD }, NEVER);
-                if reads { READS } else { WRITES }
+            Paper::Regions(Regions { read_only, multi_region, .. }) => {
+                let is_multi = self.is_in(multi_region);
+                self.draw_in_regions(read_only, is_multi)
             }
         };
         Made { procedure: RUN, kind }
+    }
+
+    fn next_of(&mut self, class: usize) -> Made {
+        match self.micro.paper {
+            Paper::Regions(Regions { read_only, .. }) => {
+                let kind = self.draw_in_regions(read_only, class == MULTI_CLASS);
+                Made { procedure: RUN, kind }
+            }
+            Paper::Calvin(_) => self.next(),
+        }
     }
 
     fn write_args(&self, args: &mut ArgsBuilder<'_>) {
@@ -629,247 +695,5 @@ impl Source for Clients {
 
     fn summary(&mut self) -> Vec<u8> {
         self.answers.encoded()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use ordain_model::Datum;
-    use ordain_model::KeyHash;
-    use ordain_model::OutcomeStatus::Aborted;
-    use ordain_model::key::shard_of_slot;
-
-    use super::*;
-    use crate::choice::Scatter;
-    use crate::testing::{Bed, load_again, run, wrong};
-
-    fn calvin() -> Calvin {
-        Calvin {
-            partitions: 4,
-            records_per_partition: 500,
-            contention_index: 0.1,
-            multi_partition: 0.4,
-            ..Calvin::default()
-        }
-    }
-
-    #[test]
-    fn loading_writes_over_what_there_is() {
-        load_again(&Micro::calvin(calvin()).unwrap());
-    }
-
-    #[test]
-    fn counters_add_up_whatever_aborts() {
-        for (constraint_fails, aborts) in
-            [(None, 0..1), (Some(0.0), 0..1), (Some(0.3), 60..120), (Some(1.0), 300..301)]
-        {
-            let micro = Micro::calvin(Calvin { constraint_fails, ..calvin() }).unwrap();
-            let (_, mut seen) = run(&micro, 2, 300);
-            assert_eq!(wrong(&micro.check(&seen)), [""; 0], "{constraint_fails:?}");
-            assert!(aborts.contains(&seen.total().aborted), "{constraint_fails:?} {:?}", seen.total());
-            seen.by_kind[1].committed += 1;
-            assert!(wrong(&micro.check(&seen)).contains(&"increments"));
-        }
-        for dependent in [0.5, 1.0] {
-            let micro = Micro::calvin(Calvin { dependent, ..calvin() }).unwrap();
-            assert_eq!(wrong(&micro.check(&run(&micro, 2, 300).1)), [""; 0], "{dependent}");
-        }
-        for (records, read_only, reads) in [(50, 0.0, 0..1), (1_000, 0.5, 110..190), (50, 1.0, 300..301)] {
-            let micro =
-                Micro::regions(Regions { records, ops_per_txn: 5, read_only, ..Regions::default() }).unwrap();
-            let (_, mut seen) = run(&micro, 2, 300);
-            assert_eq!(wrong(&micro.check(&seen)), [""; 0]);
-            assert!(reads.contains(&seen.by_kind[1].committed), "{read_only} {seen:?}");
-            seen.by_kind[0].aborted += 1;
-            assert_eq!(wrong(&micro.check(&seen)), ["no_aborts"]);
-        }
-    }
-
-    #[test]
-    fn a_failed_check_leaves_no_trace_and_a_passed_one_adds_everywhere() {
-        let mut bed = Bed::new();
-        bed.run(LOAD, |args| _ = args.push(&key(1)).push(&key(2)).push(&[]));
-        let add = |what: u8, floor: u64| {
-            move |args: &mut ArgsBuilder<'_>| {
-                let mut packed = vec![what];
-                packed.extend_from_slice(&floor.to_le_bytes());
-                args.push(&key(1)).push(&key(2)).push(&packed);
-            }
-        };
-        bed.run(RUN, add(Run::ADD, ALWAYS));
-        bed.run(RUN, add(Run::CHECK_AND_ADD, 1));
-        let digest = bed.executor.digest();
-        let failed = bed.call(RUN, add(Run::CHECK_AND_ADD, 3));
-        assert_eq!(failed.status, Aborted(Abort::Logic));
-        assert!(matches!(Datum::first(&failed.reply), Datum::Error(text) if text.starts_with(b"CONSTRAINT")));
-        assert_eq!(bed.executor.digest(), digest);
-        assert_eq!(Datum::first(&bed.run(RUN, add(Run::READ, 0))), Datum::Int(4));
-    }
-
-    #[test]
-    fn what_is_added_depends_on_what_is_found_elsewhere() {
-        let mut bed = Bed::new();
-        bed.run(LOAD, |args| _ = args.push(&key(1)).push(&key(2)).push(&[]));
-        let call = |what: u8, keys: &'static [u64]| {
-            move |args: &mut ArgsBuilder<'_>| {
-                keys.iter().for_each(|record| _ = args.push(&key(*record)));
-                args.push(&[what, 0, 0, 0, 0, 0, 0, 0, 0]);
-            }
-        };
-        let mut found =
-            |record: &'static [u64]| Datum::first(&bed.run(RUN, call(Run::READ, record))).as_int();
-        assert_eq!((found(&[1]), found(&[2])), (Some(0), Some(0)));
-        bed.run(RUN, call(Run::ADD, &[1]));
-        // It is odd: one more for itself, and one for the other; and then it is even.
-        for expected in [(2, 1), (4, 1)] {
-            bed.run(RUN, call(Run::DEPEND, &[1, 2]));
-            let mut found =
-                |record: &'static [u64]| Datum::first(&bed.run(RUN, call(Run::READ, record))).as_int();
-            assert_eq!((found(&[1]), found(&[2])), (Some(expected.0), Some(expected.1)));
-        }
-        assert!(bed.refuses(RUN, &[&key(1)[..], &[Run::DEPEND, 0, 0, 0, 0, 0, 0, 0, 0]]), "a half");
-    }
-
-    #[test]
-    fn one_record_of_each_partition_is_hot_and_hot_ones_and_partitions_are_even() {
-        let micro = Micro::calvin(calvin()).unwrap();
-        let divided = Partition::divide(2_000, 4, key);
-        let hot_of = |partition: &Partition| {
-            let scatter = Scatter::new(partition.count());
-            (0..10).map(|rank| partition.record(scatter.place(rank))).collect::<Vec<_>>()
-        };
-        let hot: Vec<u64> = divided.iter().flat_map(hot_of).collect();
-        let mut clients = Clients::new(&micro, 3, 0, 1);
-        let (mut several, mut draws, mut used) = (0u32, vec![0u32; hot.len()], 0u32);
-        const TXNS: u32 = 20_000;
-        for _ in 0..TXNS {
-            let made = clients.next();
-            let partitions = 1 + u32::from(made.kind == MULTI);
-            several += partitions - 1;
-            used += partitions;
-            let mut ops = [(0, 0); 4];
-            for record in clients.population.drawn.records() {
-                let at = shard_of_slot(KeyHash::of(&key(*record)).slot(), 4);
-                ops[at].0 += 1;
-                if let Some(i) = hot.iter().position(|hot| hot == record) {
-                    ops[at].1 += 1;
-                    draws[i] += 1;
-                }
-            }
-            ops.sort_unstable();
-            let expected = if partitions == 2 {
-                [(0, 0), (0, 0), (5, 1), (5, 1)]
-            } else {
-                [(0, 0), (0, 0), (0, 0), (10, 1)]
-            };
-            assert_eq!(ops, expected);
-        }
-        assert!((8_000 - 350..8_000 + 350).contains(&several), "{several}");
-        // A hot record is drawn as often as any other of the 40: within five standard deviations.
-        let mean = f64::from(used) / 40.0;
-        assert!(draws.iter().all(|n| (f64::from(*n) - mean).abs() < 5.0 * mean.sqrt()), "{draws:?}");
-    }
-
-    #[test]
-    fn clients_at_home_want_something_of_their_own_node_s_partition_first() {
-        let micro = Micro::calvin(Calvin { at_home: true, ..calvin() }).unwrap();
-        for (number, populations, home) in [(0, 4, 0..1), (3, 4, 3..4), (5, 8, 2..3), (1, 2, 2..4)] {
-            let mut clients = Clients::new(&micro, 3, number, populations);
-            let mut seen = [false; 4];
-            for _ in 0..500 {
-                clients.next();
-                let partition = |record: &u64| shard_of_slot(KeyHash::of(&key(*record)).slot(), 4);
-                let used: Vec<usize> = clients.population.drawn.records().iter().map(partition).collect();
-                assert!(home.contains(&used[0]));
-                used.iter().for_each(|partition| seen[*partition] = true);
-            }
-            assert_eq!(seen, [true; 4], "the second partition is any other");
-        }
-    }
-
-    #[test]
-    fn clients_of_a_region_load_use_and_audit_its_records_alone() {
-        let micro = Micro::regions(Regions { regions: 2, records: 100, ..Regions::default() }).unwrap();
-        assert_eq!((micro.audits().len(), micro.records()), (0, 200));
-        let region = |record: &u64| shard_of_slot(KeyHash::of(&key(*record)).slot(), 2);
-        let mut loaded = [0; 2];
-        for number in 0..4 {
-            let mut clients = Clients::new(&micro, 3, number, 4);
-            let mut own = std::collections::BTreeSet::new();
-            while clients.load().is_some() {
-                own.extend(clients.population.drawn.records().iter().copied());
-            }
-            assert!(own.iter().all(|record| region(record) == number / 2));
-            loaded[number / 2] += own.len();
-            for _ in 0..50 {
-                clients.next();
-                assert!(clients.population.drawn.records().iter().all(|of| region(of) == number / 2));
-            }
-            let mut audited = std::collections::BTreeSet::new();
-            while clients.audit().is_some() {
-                audited.extend(clients.population.drawn.records().iter().copied());
-            }
-            assert_eq!(own, audited);
-        }
-        assert_eq!(loaded, [100, 100]);
-    }
-
-    #[test]
-    fn audits_of_parts_add_up() {
-        let micro = Micro::regions(Regions { regions: 2, records: 10, ..Regions::default() }).unwrap();
-        let part = |records, sum| {
-            let mut out = Vec::new();
-            let found = Numbers { records, sum, damaged: 0 };
-            Audited { found, ..Audited::default() }.write(&mut out);
-            out
-        };
-        let by_kind = vec![Counts { committed: 3, ..Counts::default() }, Counts::default()];
-        let of =
-            |audits| wrong(&micro.check(&Results { audits, by_kind: by_kind.clone(), ..Results::default() }));
-        assert_eq!(of(vec![part(12, 10), part(8, 20)]), [""; 0]);
-        assert_eq!(of(vec![part(12, 10), part(8, 19)]), ["increments"]);
-        assert_eq!(of(vec![part(12, 10), part(7, 20)]), ["records"]);
-        assert_eq!(of(vec![part(20, 30), Vec::new()]), ["audit"]);
-        let mut bed = Bed::new();
-        bed.run(LOAD, |args| _ = args.push(&key(1)).push(&key(2)).push(&[]));
-        bed.run(RUN, |args| _ = args.push(&key(2)).push(&[Run::ADD, 0, 0, 0, 0, 0, 0, 0, 0]));
-        let reply = bed.run(COUNT, |args| _ = args.push(&key(1)).push(&key(2)).push(&key(3)).push(&[]));
-        let found = Audited::<Numbers>::read(&reply).unwrap().found;
-        assert_eq!(found, Numbers { records: 2, sum: 1, damaged: 0 });
-    }
-
-    #[test]
-    fn nonsense_is_refused_by_name() {
-        let refused = |calvin: Calvin| Micro::calvin(calvin).unwrap_err().to_string();
-        for (parameters, name) in [
-            (Calvin { partitions: 0, ..calvin() }, "partitions"),
-            (Calvin { records_per_partition: 0, ..calvin() }, "records_per_partition"),
-            (Calvin { records_per_partition: u64::MAX, ..calvin() }, "records_per_partition"),
-            (Calvin { contention_index: 0.0, ..calvin() }, "contention_index"),
-            (Calvin { contention_index: f64::NAN, ..calvin() }, "contention_index"),
-            (Calvin { contention_index: 0.001, ..calvin() }, "contention_index 0.001 makes 1000"),
-            (Calvin { multi_partition: 2.0, ..calvin() }, "multi_partition"),
-            (Calvin { partitions: 1, ..calvin() }, "multi_partition"),
-            (Calvin { ops_per_txn: 0, ..calvin() }, "ops_per_txn"),
-            (Calvin { ops_per_txn: 9, ..calvin() }, "even"),
-            (Calvin { constraint_fails: Some(-0.1), ..calvin() }, "constraint_fails"),
-        ] {
-            assert!(refused(parameters).contains(name), "{name}");
-        }
-        let refused = |regions: Regions| Micro::regions(regions).unwrap_err().to_string();
-        assert!(refused(Regions { records: 0, ..Regions::default() }).contains("records"));
-        assert!(refused(Regions { regions: 0, ..Regions::default() }).contains("regions"));
-        assert!(refused(Regions { records: 9, ..Regions::default() }).contains("ops_per_txn"));
-        assert!(refused(Regions { read_only: 1.5, ..Regions::default() }).contains("read_only"));
-    }
-
-    #[test]
-    fn damaged_arguments_are_refused() {
-        let bed = Bed::new();
-        assert!(bed.refuses(RUN, &[&key(1)[..], &[3; 9]]));
-        assert!(bed.refuses(RUN, &[&key(1)[..], &[0; 8]]));
-        assert!(bed.refuses(RUN, &[&key(1)[1..], &[0; 10]]));
-        assert!(bed.refuses::<&[u8]>(RUN, &[]));
-        assert!(bed.refuses(LOAD, &[&key(1)[..], &[0]]));
     }
 }
