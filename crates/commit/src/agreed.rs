@@ -26,6 +26,8 @@ pub struct Decided {
     pub commit: Option<Commitment>,
     /// The participants. Those of a denied attempt are not known.
     pub participants: Vec<PartitionId>,
+    /// The place of the entry that says so: the version of the records that the attempt has written here.
+    pub place: Epoch,
 }
 
 /// See the module.
@@ -130,7 +132,7 @@ impl Agreed {
                 Ok(Effect::Applied)
             }
             Content::Deny(attempt) => {
-                self.decide(*attempt, Decided { commit: None, participants: Vec::new() })
+                self.decide(*attempt, Decided { commit: None, participants: Vec::new(), place: entry.place })
             }
             Content::Forget(attempts) => {
                 attempts.iter().for_each(|attempt| _ = self.decided.remove(attempt));
@@ -161,7 +163,7 @@ impl Agreed {
             return Ok(Effect::Applied);
         }
         let participants = commit.participants.clone();
-        self.decide(commit.attempt, Decided { commit: Some(with), participants })
+        self.decide(commit.attempt, Decided { commit: Some(with), participants, place: entry.place })
     }
 
     /// A request of a session, if it is one, has taken effect with the entry at this place.
@@ -185,7 +187,7 @@ impl Agreed {
     ) -> Result<(), String> {
         self.answered(place, among.session, &among.reply);
         let participants = among.others(own);
-        self.decide(among.of, Decided { commit: Some(with.clone()), participants }).map(|_| ())
+        self.decide(among.of, Decided { commit: Some(with.clone()), participants, place }).map(|_| ())
     }
 
     /// A version follows this.
@@ -426,6 +428,7 @@ mod tests {
         let decided = Decided {
             commit: Some(Commitment::at(Age(1))),
             participants: vec![PartitionId(1), PartitionId(2)],
+            place: Epoch(1),
         };
         assert_eq!(
             (agreed.decided(a), agreed.decided(b)),

@@ -49,6 +49,8 @@ impl Bench {
             snapshots: crate::Snapshots::Never,
             propagation: crate::desk::Propagation::default(),
             regions: None,
+            resolves: false,
+            overlays: false,
             is_early: false,
             source: ordain_model::StampSource::Hybrid,
             skew: Micros(0),

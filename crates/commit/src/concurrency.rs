@@ -12,6 +12,7 @@ use crate::known::Living;
 use crate::message::Snapshot;
 use crate::stamps::Stamps;
 use crate::view::{Seen, Vector, View};
+use crate::viewing::Laid;
 
 /// The order of transactions by age, equal ages by number. A smaller one is older; attempts at one transaction are equal.
 pub type Seniority = (Age, TransactionId);
@@ -64,12 +65,15 @@ pub enum Reads {
     First,
     /// The versions of its snapshot.
     Fixed,
+    /// The versions of its snapshot. An access that would wait for a transaction of several regions in doubt is refused.
+    Resolved,
 }
 
 codec!(enum Reads {
     0 => Newest,
     1 => First,
     2 => Fixed,
+    3 => Resolved,
 });
 
 /// The answer to a request for an access.
@@ -239,8 +243,12 @@ pub trait ConcurrencyControl: Debug + Send {
         true
     }
 
-    /// Reports the records that an attempt has read, with the versions that they had. Of views alone.
-    fn read_so_far(&self, _who: AttemptId, _show: &mut dyn FnMut(RecordId, Gsn)) {}
+    /// Reports the records that an attempt has read, with the versions that they had and, where the log has not told of that one, the transaction
+    /// that has left it. Of views alone.
+    fn read_so_far(&self, _who: AttemptId, _show: &mut dyn FnMut(RecordId, Gsn, Option<AttemptId>)) {}
+
+    /// Hears of a transaction of the view's own region that writes in the other one. Of views alone.
+    fn lay(&mut self, _store: &mut MemoryStore, _news: Laid, _ended: &mut Ended) {}
 
     /// Permits records that an attempt has read to change from its validation on: that answer decides it, or it writes nothing.
     /// Called before it is [validated](ConcurrencyControl::validate).

@@ -26,9 +26,11 @@ mod counts;
 mod live;
 mod open;
 mod outcomes;
+mod overlaying;
 mod parts;
 mod reasons;
 mod reserving;
+mod resolving;
 mod rounds;
 mod stamping;
 #[cfg(test)]
@@ -63,6 +65,7 @@ use counts::Counts;
 use live::{Live, Ready, State};
 use open::{Open, Opens};
 pub use outcomes::Unacknowledged;
+use overlaying::Named;
 use parts::{Does, Elsewhere};
 use reserving::Reserving;
 use stamping::Stamping;
@@ -121,6 +124,8 @@ pub struct Coordinator {
     reserving: Reserving,
     /// Requests of sessions that wait for the outcome of an earlier attempt.
     doubting: BTreeMap<AttemptId, Vec<(Lead, Arc<Chunk>, usize)>>,
+    /// Requests for parts that wait for the outcomes of transactions which they name.
+    named: Named,
     /// The latest time that a participant has asked for: attempts see no earlier one.
     latest: Millis,
     /// Clients that ask for a checkpoint.
@@ -278,10 +283,13 @@ impl Coordinator {
                 self.live.get_mut(&number).into_iter().for_each(|live| live.age = live.age.max(first));
                 self.run_attempt(number, now, desk);
             }
-            Stamps::OfAttempt | Stamps::TwoOfAttempt => match self.stamping.stamp(number, now, desk) {
-                Some(stamp) => self.begin_stamped(number, stamp, desk),
-                None => self.wait_for_stamp(number, desk),
-            },
+            Stamps::OfAttempt | Stamps::TwoOfAttempt => {
+                let resolved = self.resolved(number, desk);
+                match resolved.or_else(|| self.stamping.stamp(number, now, desk)) {
+                    Some(stamp) => self.begin_stamped(number, stamp, desk),
+                    None => self.wait_for_stamp(number, desk),
+                }
+            }
         }
     }
 
@@ -294,6 +302,7 @@ impl Coordinator {
         live.attempt += 1;
         live.no = None;
         (live.reads, live.view) = first_view(live, desk);
+        self.stamping.doubts.end(number);
         if desk.site.snapshots == Snapshots::AtFirstRead && live.reads == Reads::Newest {
             self.readers.begin(number);
         }
@@ -522,7 +531,7 @@ impl Coordinator {
         let commits: Vec<(AttemptId, Commitment, BTreeSet<PartitionId>)> = desk
             .agreed
             .all_decided()
-            .filter_map(|(who, Decided { commit, participants })| {
+            .filter_map(|(who, Decided { commit, participants, .. })| {
                 Some((who, commit.clone()?, participants.iter().copied().collect()))
             })
             .collect();
@@ -556,6 +565,7 @@ impl Coordinator {
             returned.entry((lead, chunk.gateway, chunk.number)).or_default().push(index);
         }
         self.voting.stand();
+        self.named.clear();
         self.unacknowledged.clear();
         self.put_off = None;
         self.announcing.stand();
@@ -745,6 +755,7 @@ impl Coordinator {
         self.agenda.cancel(number);
         self.readers.end(number);
         self.stamping.end(number);
+        self.stamping.doubts.end(number);
         if let Some(request) = live.request() {
             self.requests.remove(&request);
         }
@@ -846,7 +857,13 @@ fn first_view(live: &Live, desk: &Desk<'_>) -> (Reads, View) {
     let txn = &live.chunk.txns()[live.at];
     let only_reads = live.only_reads();
     let reads = match desk.site.snapshots {
-        Snapshots::Never => return (desk.site.stamps.reads(only_reads, live.open.is_some()), View::NONE),
+        Snapshots::Never => {
+            let reads = desk.site.stamps.reads(only_reads, live.open.is_some());
+            // The next attempt has the snapshot with which it waits for nobody, if there is one.
+            let begins_anew = desk.site.resolves && live.attempt == 1 && live.reads_at_home(desk.site);
+            let reads = if begins_anew && reads == Reads::Fixed { Reads::Resolved } else { reads };
+            return (reads, View::NONE);
+        }
         Snapshots::AtFirstRead if only_reads => Reads::Newest,
         Snapshots::AtFirstRead => Reads::First,
         Snapshots::AtBegin => {

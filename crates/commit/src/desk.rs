@@ -58,6 +58,10 @@ pub struct Site {
     pub propagation: Propagation,
     /// The ways of regions; none where partitions are not regions.
     pub regions: Option<Regional>,
+    /// True if what only reads here sees the region as it was when nothing was in doubt, rather than to wait.
+    pub resolves: bool,
+    /// True if views show what this region has committed in the others before their logs tell of it.
+    pub overlays: bool,
     /// True if the log hands entries on before they are durable.
     pub is_early: bool,
     /// The source of the stamps of attempts.

@@ -45,7 +45,7 @@ macro_rules! series {
 }
 
 /// The numbers of a view, by the name under which a participant or its control reports them.
-const OF_VIEWS: [(&str, ByRegion); 7] = [
+const OF_VIEWS: [(&str, ByRegion); 10] = [
     ("ordain_store_records", by_region!("ordain_view_records")),
     ("ordain_store_memory_bytes", by_region!("ordain_view_memory_bytes")),
     ("ordain_view_reading", by_region!("ordain_view_reading")),
@@ -53,6 +53,9 @@ const OF_VIEWS: [(&str, ByRegion); 7] = [
     ("ordain_view_extended_total", by_region!("ordain_view_extended_total")),
     ("ordain_view_refused_total", by_region!("ordain_view_refused_total")),
     ("ordain_view_installed_total", by_region!("ordain_view_installed_total")),
+    ("ordain_view_overlay_left_out_total", by_region!("ordain_view_overlay_left_out_total")),
+    ("ordain_view_overlay_reads_total", by_region!("ordain_view_overlay_reads_total")),
+    ("ordain_view_overlay_records", by_region!("ordain_view_overlay_records")),
 ];
 
 /// The last entry of a region that its view has been given.

@@ -64,14 +64,15 @@ pub enum Part {
 }
 
 codec!(enum Part {
-    // Tags 0, 2 and 4 were Standing and Decided before there were views, and tag 1 Prepared before entries had numbers of the size that they need.
+    // Tags 0, 2 and 4 were Standing and Decided before there were views, tag 1 Prepared before entries had numbers of the size that they need, and tag 6
+    // Decided before it had places.
     5 => Standing(standing),
     7 => Prepared(entries),
-    6 => Decided(outcomes),
+    8 => Decided(outcomes),
     3 => Remembered(records),
 });
 
-codec!(struct Decided { commit, participants });
+codec!(struct Decided { commit, participants, place });
 
 /// The image, whole.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -119,7 +120,7 @@ impl Image {
             return Some(Piece::input(Part::Prepared(entries).to_bytes()));
         }
         /// An outcome has some such number of bytes.
-        const OUTCOME: usize = 56;
+        const OUTCOME: usize = 64;
         let weight = |(_, decided): &(AttemptId, Decided)| {
             OUTCOME + decided.commit.as_ref().map_or(0, |with| with.view.weight())
         };
@@ -189,6 +190,7 @@ mod tests {
                 Decided {
                     commit: (number % 2 == 0).then_some(Commitment::at(Age(number))),
                     participants: vec![PartitionId(2)],
+                    place: Epoch(number + 1),
                 },
             )
         };

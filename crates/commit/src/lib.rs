@@ -101,5 +101,6 @@ pub use stamps::Stamps;
 pub use times::AHEAD;
 pub use tokens::{Attest, Attested};
 pub use view::{Anti, Seen, Vector, View};
+pub use viewing::Laid;
 pub use voting::Ballot;
 pub use waits_for::{Refusal, Refusals, WaitsFor};

@@ -35,6 +35,7 @@ use crate::saving::{Giver, Giving};
 use crate::times::Reservation;
 use crate::tokens::{Tokens, attest};
 use crate::view::View;
+use crate::viewing::Laid;
 use crate::waits_for::WaitsFor;
 
 const TIMER: TimerId = TimerId(1);
@@ -274,6 +275,7 @@ impl Manager {
         self.leaders.forget(self.site.node);
         let mut desk = desk!(self, now, out);
         desk.tell_own(|| Own::Stand);
+        desk.lay_everywhere(&Laid::Cleared);
         let returned = self.coordinator.stand();
         self.cohort.stand();
         self.hearing.stand();

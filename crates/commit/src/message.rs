@@ -20,6 +20,7 @@ use crate::known::Readers;
 use crate::proxy::{Come, Taken};
 use crate::tokens::{Attest, Attested};
 use crate::view::{Vector, View};
+use crate::viewing::Laid;
 use crate::voting::Ballot;
 
 /// A message between the roles of the family.
@@ -157,9 +158,12 @@ pub struct Read {
     pub key: Vec<u8>,
     /// The version that it has read; 0 if it was not there.
     pub version: Gsn,
+    /// The transaction of several regions that has left it so, if the reader does not know the place of its outcome in the region's log. That place
+    /// is the version then, unless the version is 0.
+    pub by: Option<AttemptId>,
 }
 
-codec!(struct Read { db, key, version });
+codec!(struct Read { db, key, version, by });
 
 /// A coordinator's request for stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -409,6 +413,8 @@ pub enum Own {
     Taken(Taken),
     /// View to manager: it shows another region, whose log has come to this term.
     Viewed(Lead),
+    /// Manager to view: a transaction of the node's own region writes in the other one.
+    Lay(Laid),
     /// Manager to participant: the node serves the partition no more.
     Stand,
     /// Manager to participant: validate this attempt within these bounds and this snapshot, and hand over what it has written and holds.
@@ -664,7 +670,7 @@ mod tests {
             from: Age(9),
             reads: Reads::Fixed,
             view: View::of(Seen::NOTHING),
-            seen: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3) }],
+            seen: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3), by: None }],
         };
         let request = PrepareRequest {
             attempt: who,
@@ -741,7 +747,7 @@ mod tests {
             now: Millis(8),
             participants: vec![lead(0, 3), lead(1, 9)],
             low: 7,
-            reads: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3) }],
+            reads: vec![Read { db: Db(2), key: b"r".to_vec(), version: Gsn(3), by: Some(who) }],
             writes: vec![Write::new(&Placement::NONE, Db(1), b"k".to_vec(), Cell::ABSENT)],
         };
         travel([
@@ -760,7 +766,7 @@ mod tests {
             termed(Protocol::Ballot(Ballot::Ask(who))),
             termed(Protocol::Ballot(Ballot::Locked(who))),
             termed(Protocol::Ballot(Ballot::Validate(who))),
-            termed(Protocol::Ballot(Ballot::Known(who))),
+            termed(Protocol::Ballot(Ballot::Known(who, Epoch(7)))),
             termed(Protocol::Ballot(Ballot::Forget(vec![who, who]))),
             termed(Protocol::Ballot(Ballot::Checked(who, Some((Abort::StaleView, Millis(9)))))),
         ]);

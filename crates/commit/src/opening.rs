@@ -120,6 +120,8 @@ impl Replay {
                 fresh_begin: settings.options.is_on(&FRESH_BEGIN),
             },
             regions: regional(settings),
+            resolves: regions::resolves(settings),
+            overlays: regions::overlays(settings),
             is_early: regions::is_early(settings),
             source: settings.options.choice(&TS_SOURCE),
             skew: skew_of(&settings.options, settings.partition()),

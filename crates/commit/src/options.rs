@@ -1,8 +1,8 @@
 //! The options of the family's engines, each written down once. An engine says which of them it has.
 
 use ordain_model::{
-    Backoff, GcIds, Install, Micros, OptionInfo, OptionKind, OptionValue, Options, PartitionId, Prewrite,
-    RoMode, StampSource,
+    Backoff, GcIds, Install, Micros, Need, OptionInfo, OptionKind, OptionValue, Options, PartitionId,
+    Prewrite, RoLocal, RoMode, StampSource,
 };
 
 use crate::ids::AttemptId;
@@ -174,6 +174,22 @@ pub static RO_MODE: OptionInfo = OptionInfo {
     needs: None,
 };
 
+/// The promise to what only reads, of records of its own region.
+pub static RO_LOCAL: OptionInfo = OptionInfo {
+    name: "ro-local",
+    value_name: "MODE",
+    doc: "How a transaction that only reads keys of its own region meets one of several regions that is in doubt. `strict`: it waits for the \
+          outcome. `resolved`: it sees the region as it was before anything was in doubt, which is of the past; the order is serializable, and a \
+          client may not see what it has just written",
+    kind: OptionKind::Name { names: &RoLocal::NAMES, wrong: RoLocal::WRONG },
+    default: OptionValue::Name("strict"),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: None,
+};
+
 /// The losses after which the records of a transaction of several regions are reserved.
 pub static M_RETRIES: OptionInfo = OptionInfo {
     name: "m-retries",
@@ -187,6 +203,27 @@ pub static M_RETRIES: OptionInfo = OptionInfo {
     is_of_cluster: false,
     changes_at_run_time: false,
     needs: None,
+};
+
+/// The view of what the own region has committed in others.
+pub static OVERLAY: OptionInfo = OptionInfo {
+    name: "overlay",
+    value_name: "BOOL",
+    doc: "Whether a region's server shows what its own transactions have committed in another region before it has that region's log \
+          up to there. Without it a client that reads what it has just written elsewhere waits, refused and tried again, until the log \
+          has come",
+    kind: OptionKind::Bool,
+    default: OptionValue::Bool(false),
+    is_flag: false,
+    is_identity: false,
+    is_of_cluster: false,
+    changes_at_run_time: false,
+    needs: Some(Need {
+        value: "true",
+        other: "ro-mode",
+        values: &["validated"],
+        why: "what only reads is shown one moment of the other region's log",
+    }),
 };
 
 /// The word about transactions that only read and are over.

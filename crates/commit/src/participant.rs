@@ -41,6 +41,7 @@ use crate::saving::Giving;
 use crate::stamps::Stamps;
 use crate::times::{LATEST, Times};
 use crate::view::View;
+use crate::viewing::Laid;
 pub use holding::Holding;
 use replacing::Replacing;
 use running::{Attempt, Away};
@@ -286,6 +287,7 @@ impl Participant {
             }
             Content::Outcome(attempt, commit) => {
                 let prepared = self.prepared.remove(attempt);
+                let of = prepared.as_ref().and_then(|entry| entry.among()).map(|among| among.of);
                 self.promised.remove(attempt);
                 if let Some(Content::Prepare(prepare)) = prepared.as_ref().map(|entry| &entry.content)
                     && let Some(with) = commit
@@ -295,6 +297,9 @@ impl Participant {
                 if let Some(with) = commit {
                     self.heard.concluded(*attempt, with);
                     self.control.hear(self.heard.vector());
+                }
+                if let Some(of) = of.filter(|_| self.shows.is_some()) {
+                    self.lay(Laid::Told(of, entry.place));
                 }
                 Some((*attempt, commit.as_ref().map(|with| with.stamp)))
             }
@@ -476,6 +481,13 @@ impl Participant {
         self.serves.map(|term| Lead { partition: self.holding.partition(), term })
     }
 
+    /// A view hears of a transaction of its own region that writes in the other one.
+    fn lay(&mut self, news: Laid) {
+        let mut ended = Ended::default();
+        self.control.lay(&mut self.store, news, &mut ended);
+        ended.released.into_iter().for_each(|record| self.store.release_if_absent(record));
+    }
+
     // ---- the end of attempts -------------------------------------------------------------------------------
 
     /// An attempt is over here; whoever waited for it goes on.
@@ -648,6 +660,7 @@ impl Participant {
             Own::Drop(who) if self.prepared.contains_key(&who) => {}
             Own::Drop(who) => self.finish(who, Ending::Aborted, out),
             Own::Home(home) => self.note_home(home, out),
+            Own::Lay(news) => self.lay(news),
             Own::Come(come) => self.take_come(&come, out),
             Own::Refuse(who, behind) => self.refuse(who, behind, out),
             Own::Gathered(..)

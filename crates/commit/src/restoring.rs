@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn what_is_promised_counts_if_its_home_has_committed_it_and_nothing_is_in_doubt_then() {
         let mut home = Restoring::new(Epoch(SPACING), &Placement::NONE);
-        let decided = |commit| Decided { commit, participants: vec![PartitionId(1)] };
+        let decided = |commit| Decided { commit, participants: vec![PartitionId(1)], place: Epoch(2) };
         home.image.decided =
             [(who(1), decided(Some(Commitment::at(Age(1))))), (who(2), decided(None))].into();
         let mut other = Restoring::new(Epoch(SPACING), &Placement::NONE);

@@ -87,7 +87,7 @@ impl Stamps {
     /// True if an attempt that has changed nothing, and reads these versions, takes effect without being validated: all that it has read is of one
     /// stamp.
     pub fn spare(self, reads: Reads) -> bool {
-        self.are_two() && reads == Reads::Fixed
+        self.are_two() && matches!(reads, Reads::Fixed | Reads::Resolved)
     }
 
     /// True if an attempt's stamp is chosen when it commits.

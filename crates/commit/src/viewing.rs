@@ -4,39 +4,48 @@
 //! A view keeps the newest versions alone. So an attempt that comes back for more after the log has gone on is let in only if all that it
 //! has read is still as it was: then it has read all of it at this later moment. Else it begins anew. What one access reads is of one
 //! moment anyhow, since nothing is applied meanwhile.
+//!
+//! With the option `overlay` that moment has in addition what transactions of this region have committed there since ([`overlay`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod overlay;
+
+use std::collections::BTreeMap;
 
 use ordain_execution::TableChange;
-use ordain_model::{Cell, Gsn};
+use ordain_model::{Cell, Epoch, Gsn};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 
 use crate::concurrency::{ConcurrencyControl, Ended, Ending, Mode, Target, Verdict};
 use crate::entry::Commitment;
 use crate::ids::{Age, AttemptId, Bounds};
+pub use overlay::Laid;
+use overlay::{Origin, Overlay};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Viewing {
     attempts: BTreeMap<AttemptId, Reader>,
-    /// The number of records that were installed.
+    /// The number of records that were installed, and of transactions that the overlay has begun or ended to show.
     installed: u64,
     /// That number at the last change of a whole database.
     changed: u64,
     granted: u64,
     extended: u64,
     refused: u64,
+    overlay: Overlay,
+    /// Reads of what the overlay shows.
+    overlaid: u64,
     bugs: Bugs,
 }
 
 /// An attempt that reads.
 #[derive(Debug)]
 struct Reader {
-    /// The number of installed records as of which all of this is so.
+    /// The number of changes of what is shown as of which all of this is so.
     at: u64,
-    /// The records that it has read, with the versions that they had.
-    read: BTreeMap<RecordId, Gsn>,
+    /// The records that it has read, with the origins of what they held.
+    read: BTreeMap<RecordId, Origin>,
 }
 
 impl Viewing {
@@ -52,7 +61,9 @@ impl Viewing {
         if reader.at == installed {
             return true;
         }
-        let is_as_it_was = |(record, version): (&RecordId, &Gsn)| store.version(*record) == *version;
+        let overlay = &self.overlay;
+        let is_as_it_was =
+            |(record, origin): (&RecordId, &Origin)| origin_of(overlay, store, *record) == *origin;
         // Planted, ONE-MOMENT: what was read before may be of another moment.
         let may =
             self.bugs.has(Bug::TornView) || reader.at >= changed && reader.read.iter().all(is_as_it_was);
@@ -61,6 +72,26 @@ impl Viewing {
             self.extended += 1;
         }
         may
+    }
+
+    /// The log has told of a transaction of the overlay: what has read that has read what the view has now.
+    fn uncover(&mut self, store: &mut MemoryStore, of: AttemptId, ended: &mut Ended) {
+        let written = self.drop_own(store, of, ended);
+        for reader in self.attempts.values_mut() {
+            for record in &written {
+                if let Some(origin) = reader.read.get_mut(record).filter(|origin| **origin == Origin::Own(of))
+                {
+                    *origin = Origin::Log(store.version(*record));
+                }
+            }
+        }
+    }
+
+    /// Drops a transaction of the overlay; answers the records that it has written.
+    fn drop_own(&mut self, store: &mut MemoryStore, of: AttemptId, ended: &mut Ended) -> Vec<RecordId> {
+        let written = self.overlay.drop_one(store, of, &mut ended.released);
+        self.installed += u64::from(!written.is_empty());
+        written
     }
 
     /// Takes back what an attempt has read; records that nobody reads are released.
@@ -84,10 +115,46 @@ impl ConcurrencyControl for Viewing {
         true
     }
 
-    fn read_so_far(&self, who: AttemptId, show: &mut dyn FnMut(RecordId, Gsn)) {
-        for (record, version) in self.attempts.get(&who).into_iter().flat_map(|reader| &reader.read) {
-            show(*record, *version);
+    fn read_so_far(&self, who: AttemptId, show: &mut dyn FnMut(RecordId, Gsn, Option<AttemptId>)) {
+        for (record, origin) in self.attempts.get(&who).into_iter().flat_map(|reader| &reader.read) {
+            let (version, by) = match origin {
+                Origin::Log(version) => (*version, None),
+                Origin::Own(of) => self.overlay.version(*record, *of),
+            };
+            show(*record, version, by);
         }
+    }
+
+    fn lay(&mut self, store: &mut MemoryStore, news: Laid, ended: &mut Ended) {
+        match news {
+            Laid::Asked(of, writes) => self.overlay.ask(store, of, writes),
+            Laid::Committed(of) => self.installed += u64::from(self.overlay.commit(of)),
+            Laid::Placed(of, place) => {
+                if self.overlay.place(of, place) && !overlay::stays(self.bugs) {
+                    self.uncover(store, of, ended);
+                }
+            }
+            Laid::Dropped(of) => _ = self.drop_own(store, of, ended),
+            Laid::Told(of, place) => {
+                self.overlay.pass(place);
+                if !overlay::stays(self.bugs) {
+                    self.uncover(store, of, ended);
+                }
+            }
+            Laid::Cleared => {
+                // Attempts that have read something of it are refused when they read on.
+                self.overlay.all().into_iter().for_each(|of| _ = self.drop_own(store, of, ended));
+            }
+        }
+    }
+
+    fn seen<'a>(&'a self, _: &MemoryStore, record: RecordId, _: (AttemptId, Age)) -> Option<(&'a Cell, Gsn)> {
+        let (cell, of) = self.overlay.content(record)?;
+        Some((cell, self.overlay.version(record, of).0))
+    }
+
+    fn replaced(&self, _: (AttemptId, Age)) -> Vec<(RecordId, &Cell)> {
+        self.overlay.contents().collect()
     }
 
     fn access(
@@ -109,9 +176,10 @@ impl ConcurrencyControl for Viewing {
         if mode == Mode::Blind {
             return Verdict::Granted;
         }
-        let version = store.version(record);
+        let origin = origin_of(&self.overlay, store, record);
+        self.overlaid += u64::from(matches!(origin, Origin::Own(_)));
         if let Some(reader) = self.attempts.get_mut(&who)
-            && reader.read.insert(record, version).is_none()
+            && reader.read.insert(record, origin).is_none()
         {
             store.set_lock(record, store.lock(record) + 1);
         }
@@ -122,6 +190,7 @@ impl ConcurrencyControl for Viewing {
     fn change(&mut self, store: &mut MemoryStore, change: TableChange, _with: &Commitment, version: Gsn) {
         self.installed += 1;
         self.changed = self.installed;
+        self.overlay.pass(Epoch(version.0));
         change.apply(&mut store.table(version));
     }
 
@@ -134,6 +203,7 @@ impl ConcurrencyControl for Viewing {
         version: Gsn,
     ) {
         self.installed += 1;
+        self.overlay.pass(Epoch(version.0));
         store.put_back(record, cell, version);
     }
 
@@ -169,18 +239,18 @@ impl ConcurrencyControl for Viewing {
                 self.installed, self.changed
             ));
         }
-        let records: BTreeSet<RecordId> =
-            self.attempts.values().flat_map(|reader| reader.read.keys().copied()).collect();
-        for record in records {
-            let readers = self.attempts.values().filter(|reader| reader.read.contains_key(&record)).count();
-            if store.lock(record) != readers as u32 {
+        let mut holders: BTreeMap<RecordId, u32> = BTreeMap::new();
+        let read = self.attempts.values().flat_map(|reader| reader.read.keys().copied());
+        read.chain(self.overlay.held()).for_each(|record| *holders.entry(record).or_default() += 1);
+        for (record, holders) in holders {
+            if store.lock(record) != holders {
+                let lock = store.lock(record);
                 return Err(format!(
-                    "{record:?} has {readers} readers and the lock word {}",
-                    store.lock(record)
+                    "{record:?} has {holders} readers or own writers and the lock word {lock}"
                 ));
             }
         }
-        Ok(())
+        self.overlay.check()
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
@@ -189,7 +259,14 @@ impl ConcurrencyControl for Viewing {
         report("ordain_view_extended_total", self.extended as f64);
         report("ordain_view_refused_total", self.refused as f64);
         report("ordain_view_installed_total", self.installed as f64);
+        report("ordain_view_overlay_reads_total", self.overlaid as f64);
+        self.overlay.gauges(report);
     }
+}
+
+/// The origin of what a view shows of a record.
+fn origin_of(overlay: &Overlay, store: &MemoryStore, record: RecordId) -> Origin {
+    overlay.content(record).map_or_else(|| Origin::Log(store.version(record)), |(_, of)| Origin::Own(of))
 }
 
 #[cfg(test)]
@@ -291,7 +368,7 @@ mod tests {
             assert_eq!(verdict, Verdict::Granted);
         }
         let mut read = Vec::new();
-        view.read_so_far(WHO, &mut |record, version| read.push((record, version)));
+        view.read_so_far(WHO, &mut |record, version, _| read.push((record, version)));
         read.sort_unstable();
         let mut expected = [(x, Gsn(1)), (y, Gsn(0))];
         expected.sort_unstable();

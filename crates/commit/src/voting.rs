@@ -28,18 +28,20 @@
 //!
 //! [`Agreed::decided`]: crate::agreed::Agreed::decided
 
+mod ballot;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::{Abort, Epoch, Micros, Millis, PartitionId, codec};
+use ordain_model::{Abort, Epoch, Micros, Millis, PartitionId};
 use ordain_role::{Bug, Bugs};
 
 use crate::desk::Desk;
 use crate::entry::{Among, Commitment, Content};
 use crate::ids::{AttemptId, Lead, Term};
 use crate::message::Protocol;
+pub use ballot::{Ballot, Said};
 
 /// Those who have not voted are asked after so long, then after twice as long, and so on.
 const ASK_AFTER: Micros = Micros::from_millis(250);
@@ -52,59 +54,6 @@ const FORGET_EVERY: Micros = Micros::from_millis(100);
 
 /// Transactions that are kept at most. Words on further ones are not heard, as if they were lost: those who say them ask again.
 const POLLS_MAX: usize = 1 << 18;
-
-/// A message about the votes on a transaction, between the servers of regions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ballot {
-    /// The sender's region says this of it, and knows the yes of these others.
-    Say(AttemptId, Said, Vec<PartitionId>),
-    /// What does the receiver say of it?
-    Ask(AttemptId),
-    /// To the initiator: the sender's region has this outcome in its log, and it is a commit.
-    Known(AttemptId),
-    /// Of the initiator: all have these in their logs.
-    Forget(Vec<AttemptId>),
-    /// To the initiator of what only reads: what it has read of the sender's region is the newest, or not for this reason, at a time there. No vote.
-    Checked(AttemptId, Option<(Abort, Millis)>),
-    /// To the initiator: what the transaction writes in the sender's region is locked. No vote.
-    Locked(AttemptId),
-    /// Of the initiator: all regions have locked, and the receiver is to validate its part and to vote.
-    Validate(AttemptId),
-}
-
-codec!(enum Ballot {
-    0 => Say(of, said, others),
-    1 => Ask(of),
-    2 => Known(of),
-    3 => Forget(attempts),
-    4 => Checked(of, no),
-    5 => Locked(of),
-    6 => Validate(of),
-});
-
-/// The word of a region on a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
-    /// It has promised its part: a vote.
-    Yes,
-    /// It has not, for this reason, and never will under this claim or a later one: a vote. It tells the time there: what a later attempt sees
-    /// must not have expired there by then.
-    No(Abort, Millis),
-    /// Neither yet.
-    Pending,
-    /// The transaction has committed: all have voted yes.
-    Committed,
-    /// The transaction has not committed and never will: one has voted no.
-    Aborted,
-}
-
-codec!(enum Said {
-    0 => Yes,
-    1 => No(reason, now),
-    2 => Pending,
-    3 => Committed,
-    4 => Aborted,
-});
 
 /// The point up to which a region's part of a transaction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -643,13 +592,21 @@ impl Voting {
     /// A commit is durable in this region's log.
     fn known_here(&mut self, of: AttemptId, desk: &mut Desk<'_>) {
         if of.home().partition != desk.site.partition {
-            self.telling.insert(of, desk.elapsed().plus(TELL_EVERY));
-            desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Known(of)));
-            return;
+            return self.tell_known(of, desk);
         }
         let participants = desk.agreed.decided(of).map(|decided| decided.participants.iter().copied());
         self.unknown.insert(of, participants.into_iter().flatten().collect());
         self.forget_if_known(of, desk);
+    }
+
+    /// Tells the initiator of a commit in this region's log, now and until it says that all know.
+    fn tell_known(&mut self, of: AttemptId, desk: &mut Desk<'_>) {
+        let Some(place) = desk.agreed.decided(of).map(|decided| decided.place) else {
+            self.telling.remove(&of);
+            return;
+        };
+        self.telling.insert(of, desk.elapsed().plus(TELL_EVERY));
+        desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Known(of, place)));
     }
 
     fn forget_if_known(&mut self, of: AttemptId, desk: &Desk<'_>) {
@@ -752,10 +709,7 @@ impl Voting {
         }
         let untold: Vec<AttemptId> =
             self.telling.iter().filter(|(_, at)| **at <= now).map(|(of, _)| *of).collect();
-        for of in untold {
-            self.telling.insert(of, now.plus(TELL_EVERY));
-            desk.tell_manager(of.home().partition, Protocol::Ballot(Ballot::Known(of)));
-        }
+        untold.into_iter().for_each(|of| self.tell_known(of, desk));
         if self.forgets_at.is_some_and(|at| at <= now) {
             self.forgets_at = None;
             match desk.appender.is_full() {
@@ -857,6 +811,12 @@ impl Voting {
             let others = poll.participants.iter().map(|lead| lead.partition).filter(|p| *p != own);
             (*of, others.filter(|p| !poll.votes.contains_key(p)).collect())
         })
+    }
+
+    /// True if this region has promised its part of a transaction, or is about to, and the outcome is not in its log.
+    pub fn awaits(&self, of: AttemptId) -> bool {
+        let poll = self.polls.get(&of);
+        poll.is_some_and(|poll| !matches!(poll.stage, Stage::Unknown | Stage::Refused(_)))
     }
 
     /// The number of transactions with votes to come.

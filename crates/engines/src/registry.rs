@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ordain_model::{Offer, OptionError, OptionInfo, Options};
 
 use ordain_commit::CommitEngine;
-use ordain_commit::options::{BACKOFF, EARLY_APPLY, M_RETRIES, OCC_ROUNDS, RO_MODE};
+use ordain_commit::options::{BACKOFF, EARLY_APPLY, M_RETRIES, OCC_ROUNDS, OVERLAY, RO_LOCAL, RO_MODE};
 use ordain_deterministic::shard::Scheduling;
 use ordain_family::Services;
 
@@ -209,13 +209,29 @@ const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
 }
 
 /// The options of engines whose partitions are regions.
-static OF_REGIONS: [Offer; 4] =
-    [Offer::of(&BACKOFF), Offer::of(&EARLY_APPLY), Offer::of(&RO_MODE), Offer::of(&M_RETRIES)];
-
-/// The same, and the number of rounds.
-static OF_SILO: [Offer; 5] = [
+static OF_REGIONS: [Offer; 5] = [
     Offer::of(&BACKOFF),
     Offer::of(&EARLY_APPLY),
+    Offer::of(&OVERLAY),
+    Offer::of(&RO_MODE),
+    Offer::of(&M_RETRIES),
+];
+
+/// The options of the one whose readers have snapshots of their region.
+static OF_SNAPSHOTS: [Offer; 6] = [
+    Offer::of(&BACKOFF),
+    Offer::of(&EARLY_APPLY),
+    Offer::of(&OVERLAY),
+    Offer::of(&RO_MODE),
+    Offer::of(&M_RETRIES),
+    Offer::of(&RO_LOCAL),
+];
+
+/// The same, and the number of rounds.
+static OF_SILO: [Offer; 6] = [
+    Offer::of(&BACKOFF),
+    Offer::of(&EARLY_APPLY),
+    Offer::of(&OVERLAY),
     Offer::of(&RO_MODE),
     Offer::of(&M_RETRIES),
     Offer::of(&OCC_ROUNDS),
@@ -253,7 +269,7 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
                  level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE, &OF_SILO) },
     EngineInfo { name: "regions-mvocc", what: "regions that write their own data by multiversion OCC, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE, &OF_REGIONS) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE, &OF_SNAPSHOTS) },
 ];
 
 /// A name that is no engine's.

@@ -49,6 +49,7 @@ pub mod procedure;
 pub mod random;
 pub mod reads;
 pub mod reference;
+mod ro_local;
 mod ro_mode;
 pub mod serial;
 pub mod stamp;
@@ -100,6 +101,7 @@ pub use procedure::{
 pub use random::Random;
 pub use reads::{Reads, Snapshot, View};
 pub use reference::ReferenceExecutor;
+pub use ro_local::RoLocal;
 pub use ro_mode::RoMode;
 pub use stamp::{Effect, Stamp, Token, Version};
 pub use stamp_source::StampSource;

@@ -45,10 +45,14 @@ bugs! {
     ReleaseBetweenSteps = "release-between-steps",
     /// A client is answered before what it is told of is durable.
     AnswerEarly = "answer-early",
+    /// A snapshot that waits for nothing in doubt is just below the first stamp in doubt, whatever has become of others meanwhile.
+    ResolveBelow = "resolve-below",
     /// A decision that is taken has its place behind the next one.
     PlaceLate = "place-late",
     /// A view lets an attempt read on, whatever of what it has read is not as it was.
     TornView = "torn-view",
+    /// A view goes on showing what its own region has committed, though the log has told of it.
+    KeepOverlay = "keep-overlay",
     /// A view shows what has come of a checkpoint before the rest has.
     ShowPieces = "show-pieces",
     /// A participant votes yes before its promise stands in the log.

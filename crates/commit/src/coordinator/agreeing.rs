@@ -117,19 +117,27 @@ impl Coordinator {
     pub(super) fn ask_own(&mut self, number: u64, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
         let (who, snapshot) = (live.who(number), live.snapshot());
+        let is_promised = live.part.as_ref().is_some_and(|part| part.does != Does::Check);
         let State::Validating { awaited, ready, .. } = &mut live.state else { return };
         if desk.site.stamps.are_two() {
+            let now = desk.clock.max(self.latest);
+            if is_promised && !self.stamping.note_quiet(number, now, desk) {
+                return;
+            }
             // Planted, STAMP-ORDER: the first stamp is the second one too, and others that are larger are with the participants already.
             let stamp = match desk.site.bugs.has(Bug::StampEarly) {
                 true => Some(live.age),
-                false => self.stamping.stamp(number, desk.clock.max(self.latest), desk),
+                false => self.stamping.stamp(number, now, desk),
             };
             let Some(stamp) = stamp else { return };
+            if is_promised {
+                self.stamping.doubts.begin(number, stamp);
+            }
             ready.bounds = Bounds::at(stamp);
         }
+        self.stamping.pass_quiet(desk);
         let (bounds, has_effect, oldest) = (ready.bounds, ready.end.is_none(), self.stamping.oldest());
         let part = live.part.as_ref();
-        let is_promised = part.is_some_and(|part| part.does != Does::Check);
         let is_alone = awaited.len() == 1 && ready.commit.participants.is_empty() && !is_promised;
         // Where all regions have locked, every lock comes before every check of a read (regions.md, 4.1).
         let lets_reads_go = !has_effect || is_alone || part.is_some_and(|part| part.is_locked);

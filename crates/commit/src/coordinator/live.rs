@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ordain_model::{Chunk, Micros, Millis, PartitionId, RequestNo, RoMode, SessionId};
+use ordain_model::{Chunk, Fragment, Micros, Millis, PartitionId, RequestNo, RoMode, SessionId};
 
 use super::attempt::{End, Executing};
 use super::open::{Open, Settling};
@@ -60,6 +60,15 @@ impl Live {
     /// True if it can do nothing but read.
     pub(super) fn only_reads(&self) -> bool {
         self.open.is_none() && self.part.is_none() && self.chunk.txns()[self.at].read_only
+    }
+
+    /// True if it only reads, and nothing but records of its own region by their names.
+    pub(super) fn reads_at_home(&self, site: &Site) -> bool {
+        let fragments = self.chunk.fragments(&self.chunk.txns()[self.at]);
+        let is_elsewhere = |fragment: &Fragment| {
+            fragment.is_keyed() && site.is_foreign(site.layout.partition_of(fragment.hash.slot()))
+        };
+        self.only_reads() && !fragments.iter().any(is_elsewhere)
     }
 
     /// True if a part of it was answered: no other attempt may be made.

@@ -141,6 +141,7 @@ impl Coordinator {
         let low = self.voting.lowest(own, number).min(first);
         for (partition, Elsewhere { reads, writes }) in elsewhere {
             let participants = participants.clone();
+            Coordinator::lay_part(of, partition, &writes, desk);
             let request = PartRequest { of, age, now, participants, low, reads, writes };
             desk.tell_manager(partition, Protocol::Part(Box::new(request)));
         }
@@ -187,14 +188,15 @@ impl Coordinator {
 
     /// Takes a request for this region's part.
     pub fn take_part(&mut self, from: Lead, request: PartRequest, desk: &mut Desk<'_>) {
-        let PartRequest { of, age, now, participants, low, reads, writes } = request;
         // A peer of another version may send anything.
         let partitions = desk.site.layout.partitions();
-        let is_of_regions = participants.iter().all(|lead| lead.partition.0 < partitions);
-        let has_home = participants.is_empty() || participants.contains(&from);
-        if desk.site.regions.is_none() || of.home() != from || !is_of_regions || !has_home {
+        let is_of_regions = request.participants.iter().all(|lead| lead.partition.0 < partitions);
+        let has_home = request.participants.is_empty() || request.participants.contains(&from);
+        if desk.site.regions.is_none() || request.of.home() != from || !is_of_regions || !has_home {
             return;
         }
+        let Some(request) = self.with_versions(from, request, desk) else { return };
+        let PartRequest { of, age, now, participants, low, reads, writes } = request;
         // What the initiator has found expired has expired here too.
         self.adopt(now, desk);
         let does = if participants.is_empty() { Does::Check } else { Does::Validate };
@@ -243,6 +245,7 @@ impl Coordinator {
     /// An attempt that is not promised has ended for a reason: other regions hear of it, if it is of several.
     pub(super) fn drop_part(&mut self, number: u64, reason: Abort, desk: &mut Desk<'_>) {
         if let Some(part) = self.live.get_mut(&number).and_then(|live| live.part.take()) {
+            Coordinator::lay_end(&part, false, desk);
             self.refuse_part(part.of, part.does, reason, desk);
         }
     }
@@ -309,6 +312,9 @@ impl Coordinator {
         self.voting.unpromised(among.of, desk);
         let number = prepare.attempt.transaction.number;
         self.abort_attempt(number, desk);
+        if let Some(part) = self.live.get(&number).and_then(|live| live.part.as_ref()) {
+            Coordinator::lay_end(part, false, desk);
+        }
         self.end(number, OutcomeStatus::Refused, (Epoch(0), Epoch(0)), &[], desk);
         self.take_verdicts(desk);
     }
@@ -328,12 +334,14 @@ impl Coordinator {
         let durable = self.answers.durable();
         let of = self.voting.concluded(part, place, durable, desk);
         self.take_verdicts(desk);
-        if let Some(of) = of.filter(|of| desk.agreed.decided(*of).is_some()) {
+        let Some(of) = of else { return };
+        if desk.agreed.decided(of).is_some() {
             self.release(of.transaction, desk);
         }
-        for (_, chunk, at) in of.and_then(|of| self.doubting.remove(&of)).into_iter().flatten() {
+        for (_, chunk, at) in self.doubting.remove(&of).into_iter().flatten() {
             self.take(&chunk, [at], desk);
         }
+        self.go_on_named(of, desk);
     }
 
     /// The log is durable up to a place: what waits for that leaves.
@@ -358,7 +366,10 @@ impl Coordinator {
         match ballot {
             Ballot::Say(of, said, others) => self.voting.hear(from, of, said, &others, desk),
             Ballot::Ask(of) => self.voting.asked(from, of, desk),
-            Ballot::Known(of) => self.voting.acknowledged(from, of, desk),
+            Ballot::Known(of, place) => {
+                Coordinator::lay_place(from, of, place, desk);
+                self.voting.acknowledged(from, of, desk);
+            }
             Ballot::Forget(attempts) => self.voting.forget(from, &attempts, desk),
             Ballot::Checked(of, no) => self.checked(from, of, no.map(|(reason, _)| reason), desk),
             Ballot::Locked(of) => {
@@ -400,6 +411,7 @@ impl Coordinator {
 
     fn part_committed(&mut self, number: u64, place: Epoch, desk: &mut Desk<'_>) {
         let Some(part) = self.live.get_mut(&number).and_then(|live| live.part.take()) else { return };
+        Coordinator::lay_end(&part, true, desk);
         if part.does != Does::Initiate {
             self.remove(number);
             return;
@@ -421,8 +433,10 @@ impl Coordinator {
     /// The outcome in the log frees what the attempt holds.
     fn part_aborted(&mut self, number: u64, no: No, desk: &mut Desk<'_>) {
         let Some(live) = self.live.get_mut(&number) else { return };
-        let does = live.part.take().map(|part| part.does);
+        let part = live.part.take();
         live.state = State::Waiting;
+        part.iter().for_each(|part| Coordinator::lay_end(part, false, desk));
+        let does = part.map(|part| part.does);
         live.no = Some(no);
         live.losses += 1;
         if does != Some(Does::Initiate) {
@@ -513,7 +527,7 @@ pub(super) fn orphan(
 fn part_chunk(does: Does, reads: &[Read], writes: &[Write], desk: &Desk<'_>) -> Option<Chunk> {
     let mut items: BTreeMap<(Db, &[u8]), PartItem<'_>> = BTreeMap::new();
     let none = |db, key| PartItem { db, key, read: None, write: None, children: Vec::new() };
-    for Read { db, key, version } in reads {
+    for Read { db, key, version, .. } in reads {
         let read = Some(Version::of(version.0));
         items.insert((*db, key), PartItem { read, ..none(*db, key) });
     }

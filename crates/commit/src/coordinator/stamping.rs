@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ordain_model::{Abort, Epoch, Micros, Millis, OutcomeBatch, StampSource};
 
 use super::counter::{COUNTER, Counter, Requests};
+use super::resolving::Doubts;
 use super::{ATTEMPT_MAX, Coordinator, GIVE_UP_AFTER, State};
 use crate::desk::{Desk, Site};
 use crate::ids::Age;
@@ -25,6 +26,8 @@ pub struct Stamping {
     /// Where attempts have two stamps, the first one of each transaction's last attempt.
     begun: BTreeMap<u64, Age>,
     by_stamp: BTreeSet<(Age, u64)>,
+    /// Transactions of several regions in doubt here, and the last stamp of before them.
+    pub(super) doubts: Doubts,
     /// Transactions whose next attempt waits for the counter.
     pub(super) requests: Requests,
     /// The counter.
@@ -85,7 +88,8 @@ impl Stamping {
 
     /// The first stamp with which an attempt has begun, or may begin from now on.
     pub(super) fn oldest(&self) -> Age {
-        self.by_stamp.first().map_or(self.clock.last(), |(stamp, _)| *stamp)
+        let first = self.by_stamp.first().map_or(self.clock.last(), |(stamp, _)| *stamp);
+        self.doubts.quiet().map_or(first, |quiet| quiet.min(first))
     }
 
     /// The node serves its partition no more.
@@ -93,6 +97,7 @@ impl Stamping {
         self.waiting.clear();
         self.requests.stand();
         self.counter.stand();
+        self.doubts = Doubts::default();
         self.wanted = None;
     }
 

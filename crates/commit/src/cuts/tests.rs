@@ -61,6 +61,8 @@ impl World {
                 snapshots: crate::Snapshots::Never,
                 propagation: crate::desk::Propagation::default(),
                 regions: None,
+                resolves: false,
+                overlays: false,
                 is_early: false,
                 source: ordain_model::StampSource::Hybrid,
                 skew: Micros(0),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ordain_checkpoint::{CheckpointError, Found};
 use ordain_family::{Keep, NodeSettings, Roles, Storage};
 use ordain_log::Recovered;
-use ordain_model::{Epoch, PartitionId, Placement, Registry};
+use ordain_model::{Epoch, PartitionId, Placement, Registry, RoLocal, RoMode};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, StorageError, StorageLog, StorageLogSettings, StorageMode,
     StorageReader, StorageReaderSettings, StorageReplica, StorageReplicaSettings,
@@ -16,7 +16,7 @@ use super::{OpenError, OpenedNode, checkpoint_settings, decoded, ends};
 use crate::entry::{Entries, Entry};
 use crate::family::{CHECKPOINTER, FOLLOWERS, LOG, PROXY, VIEWS};
 use crate::message::Message;
-use crate::options::EARLY_APPLY;
+use crate::options::{EARLY_APPLY, OVERLAY, RO_LOCAL, RO_MODE};
 use crate::participant::{Holding, Participant};
 use crate::proxy::{Proxy, Region};
 use crate::viewing::Viewing;
@@ -24,6 +24,20 @@ use crate::viewing::Viewing;
 /// True if the log of a node hands entries on before they are durable.
 pub fn is_early(settings: &NodeSettings) -> bool {
     settings.topology.has_storage() && settings.options.is_on(&EARLY_APPLY)
+}
+
+/// True if what only reads records of a node's own region does not wait for what is in doubt.
+pub fn resolves(settings: &NodeSettings) -> bool {
+    let is_asked = settings.options.choice::<RoLocal>(&RO_LOCAL) == RoLocal::Resolved;
+    settings.topology.has_storage() && is_asked
+}
+
+/// True if the views of a node show what its own region has committed. Who reads without validation sees one moment of the region's log.
+pub fn overlays(settings: &NodeSettings) -> bool {
+    let options = &settings.options;
+    settings.topology.has_storage()
+        && options.choice::<RoMode>(&RO_MODE) == RoMode::Validated
+        && options.is_on(&OVERLAY)
 }
 
 /// The placement of keys, with which entries are read.

@@ -19,6 +19,7 @@ use crate::entry::Entry;
 use crate::message::{Message, Own};
 use crate::proxy::{Come, Progress, Taken};
 use crate::restoring::Restoring;
+use crate::viewing::Laid;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -146,6 +147,8 @@ impl Participant {
         let cut = next.restoring.cut();
         let (store, image) = next.restoring.into_view();
         self.stand();
+        // The checkpoint may hold the outcomes of what is laid over.
+        self.lay(Laid::Cleared);
         // Promises of before the cut are in the checkpoint, or over.
         self.prepared.clear();
         self.promised.clear();

@@ -406,10 +406,12 @@ impl Participant {
             return Vec::new();
         }
         let mut seen = Vec::new();
-        self.control.read_so_far(who, &mut |record, version| {
+        let age = self.attempts.get(&who).map(|attempt| attempt.age).unwrap_or_default();
+        self.control.read_so_far(who, &mut |record, version, by| {
             let (db, key) = self.store.key(record);
-            let has_expired = self.store.cell(record).is_expired(now);
-            seen.push(Read { db, key: key.to_vec(), version: if has_expired { Gsn(0) } else { version } });
+            let has_expired = self.shown(who, age, record).is_expired(now);
+            let version = if has_expired { Gsn::NONE } else { version };
+            seen.push(Read { db, key: key.to_vec(), version, by });
         });
         seen
     }
@@ -584,6 +586,13 @@ impl Participant {
         } else {
             return Verdict::Granted;
         };
+        // What a view shows of children may be older than what its own region has left of their parent.
+        if let (Some(record), Some(_)) = (*found, &self.shows)
+            && fragment.with_children
+            && control.seen(store, record, (who, age)).is_some()
+        {
+            return Verdict::Refused;
+        }
         let verdict = control.access(store, who, age, target, mode);
         if let Target::Record(record) = target
             && fragment.is_check()

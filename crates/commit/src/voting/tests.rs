@@ -371,7 +371,7 @@ impl World {
             Letter::Ballot(ballot) => self.act(n, |voting, desk| match ballot {
                 Ballot::Say(of, said, others) => voting.hear(from, of, said, &others, desk),
                 Ballot::Ask(of) => voting.asked(from, of, desk),
-                Ballot::Known(of) => voting.acknowledged(from, of, desk),
+                Ballot::Known(of, _) => voting.acknowledged(from, of, desk),
                 Ballot::Forget(attempts) => voting.forget(from, &attempts, desk),
                 Ballot::Checked(..) | Ballot::Locked(_) | Ballot::Validate(_) => {}
             }),

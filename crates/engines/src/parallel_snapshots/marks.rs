@@ -47,7 +47,7 @@ impl Kept {
         match self.reads {
             Reads::Newest => !version.anti.has(who),
             Reads::First => true,
-            Reads::Fixed => self.snapshot.covers(&version.vector),
+            Reads::Fixed | Reads::Resolved => self.snapshot.covers(&version.vector),
         }
     }
 

@@ -76,6 +76,8 @@ struct Figures {
     by_order: u64,
     /// The gate is closed.
     by_gate: u64,
+    /// A part of a transaction of several regions is in doubt, and the attempt is not to wait for that.
+    by_doubt: u64,
     validated: u64,
     waited: u64,
     /// Reads of what was not decided.
@@ -300,7 +302,9 @@ impl ConcurrencyControl for Mvocc {
         let changes = self.table.changes;
         let kept = &mut self.attempts[at].kept;
         if !kept.has_come {
-            (kept.has_come, kept.came, kept.at, kept.reads) = (true, changes, age, snapshot.reads);
+            kept.resolves = snapshot.reads == Reads::Resolved;
+            let reads = if kept.resolves { Reads::Fixed } else { snapshot.reads };
+            (kept.has_come, kept.came, kept.at, kept.reads) = (true, changes, age, reads);
         } else if kept.reads == Reads::First && snapshot.reads == Reads::Fixed {
             // The first read was elsewhere, and has fixed the stamp.
             (kept.at, kept.reads) = (age, Reads::Fixed);
@@ -582,7 +586,8 @@ impl ConcurrencyControl for Mvocc {
     }
 
     fn gauges(&self, report: &mut dyn FnMut(&'static str, f64)) {
-        let Figures { by_version, by_claim, by_age, by_cascade, by_order, by_gate, .. } = self.counts;
+        let Figures { by_version, by_claim, by_age, by_cascade, by_order, by_gate, by_doubt, .. } =
+            self.counts;
         let Figures { validated, waited, speculated, extended, .. } = self.counts;
         report("ordain_mvocc_attempts", self.attempts.len() as f64);
         report("ordain_mvocc_records", self.records.len() as f64);
@@ -597,6 +602,7 @@ impl ConcurrencyControl for Mvocc {
         report("ordain_mvocc_refused_total{reason=\"cascade\"}", by_cascade as f64);
         report("ordain_mvocc_refused_total{reason=\"order\"}", by_order as f64);
         report("ordain_mvocc_refused_total{reason=\"gate\"}", by_gate as f64);
+        report("ordain_mvocc_refused_total{reason=\"doubt\"}", by_doubt as f64);
         report("ordain_mvocc_gate_closed_total", self.gate.closings() as f64);
     }
 }

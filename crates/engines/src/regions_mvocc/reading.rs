@@ -84,6 +84,15 @@ impl Mvocc {
         stamp.is_some_and(|stamp| kept.reads != Reads::Fixed || stamp <= kept.at)
     }
 
+    /// The verdict on an access to a snapshot that a validated attempt is to be part of: that is over soon, unless other regions have part in it.
+    fn wait_for(&mut self, at: usize, by: u32) -> Verdict {
+        let is_in_doubt = self.attempts[by as usize].kept.keeps_reads;
+        match self.attempts[at].kept.resolves && is_in_doubt {
+            true => self.refuse(|counts| &mut counts.by_doubt),
+            false => Verdict::Waits,
+        }
+    }
+
     fn refuse(&mut self, count: impl FnOnce(&mut super::Figures) -> &mut u64) -> Verdict {
         *count(&mut self.counts) += 1;
         Verdict::Refused
@@ -99,7 +108,7 @@ impl Mvocc {
             },
             (_, Reads::Newest) => self.read_newest(store, at, record, before),
             (_, Reads::First) => self.read_first(store, at, record),
-            (_, Reads::Fixed) => self.read_fixed(store, at, record, mode),
+            (_, Reads::Fixed | Reads::Resolved) => self.read_fixed(store, at, record, mode),
         }
     }
 
@@ -163,8 +172,8 @@ impl Mvocc {
         let marks = self.records.get(store, record);
         let over = marks.and_then(|marks| self.overwriter(marks, at));
         // Planted, FIFO-LOCKS.
-        if over.is_some_and(|over| over.stamp <= stamp) && !self.bugs.has(Bug::GrantLockEarly) {
-            return Verdict::Waits;
+        if let Some(over) = over.filter(|over| over.stamp <= stamp && !self.bugs.has(Bug::GrantLockEarly)) {
+            return self.wait_for(at, over.by);
         }
         let shown = match marks {
             _ if stamp < self.floor => Shown::Gone,
@@ -193,10 +202,11 @@ impl Mvocc {
     /// Takes note of a read of all records, or lets it wait for those whose writes it has to see (rule V7).
     pub(super) fn read_table(&mut self, store: &MemoryStore, at: usize, mode: Mode) -> Verdict {
         let (stamp, reads) = (self.attempts[at].kept.at, self.attempts[at].kept.reads);
-        let mut writing = self.table.writing.keys();
-        let is_meant = |other: &Age| reads != Reads::Fixed || *other <= stamp;
-        if writing.any(is_meant) && !self.bugs.has(Bug::GrantLockEarly) {
-            return Verdict::Waits;
+        let is_meant = |(other, _): &(&Age, &u32)| reads != Reads::Fixed || **other <= stamp;
+        let meant: Vec<u32> = self.table.writing.iter().filter(is_meant).map(|(_, by)| *by).collect();
+        let in_doubt = meant.iter().find(|by| self.attempts[**by as usize].kept.keeps_reads);
+        if let Some(by) = in_doubt.or(meant.first()).filter(|_| !self.bugs.has(Bug::GrantLockEarly)) {
+            return self.wait_for(at, *by);
         }
         let newest = self.table.newest;
         match reads {
@@ -205,10 +215,10 @@ impl Mvocc {
             }
             Reads::Newest => {}
             Reads::First => self.fix(at, newest),
-            Reads::Fixed if mode != Mode::Shared && newest > stamp => {
+            Reads::Fixed | Reads::Resolved if mode != Mode::Shared && newest > stamp => {
                 return self.refuse(|counts| &mut counts.by_version);
             }
-            Reads::Fixed => {
+            Reads::Fixed | Reads::Resolved => {
                 let is_gone = |marks: &Marks| marks.shown(stamp, self.table.changed) == Shown::Gone;
                 let lacks = stamp < self.floor.max(self.table.changed)
                     || self.records.iter().any(|of| is_gone(&of.marks));
@@ -226,7 +236,7 @@ impl Mvocc {
     /// The content of a record that an attempt sees, and its version, unless that is the newest.
     pub(super) fn seen_by<'a>(&self, kept: &Kept, marks: &'a Marks) -> Option<(&'a Cell, Gsn)> {
         match kept.reads {
-            Reads::Fixed => match marks.shown(kept.at, self.table.changed) {
+            Reads::Fixed | Reads::Resolved => match marks.shown(kept.at, self.table.changed) {
                 Shown::Older(place) => Some(marks.older(place)),
                 Shown::Newest | Shown::Gone => None,
             },

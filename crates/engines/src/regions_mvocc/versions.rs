@@ -30,6 +30,8 @@ pub(super) struct Kept {
     pub(super) state: State,
     /// The versions that it reads.
     pub(super) reads: Reads,
+    /// An access is refused that would wait for a part of a transaction of several regions.
+    pub(super) resolves: bool,
     /// The attempt has come with a stamp.
     pub(super) has_come: bool,
     /// The stamp at which it reads.

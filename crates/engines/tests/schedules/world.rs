@@ -10,13 +10,14 @@ use std::sync::Arc;
 use ordain_checker::Level;
 use ordain_checker::dependencies::history;
 use ordain_checker::dependencies::{self, Anomaly, Observed, Outcome, Txn, findings, judge, judge_within};
+use ordain_commit::options::RO_LOCAL;
 use ordain_commit::{CommitEngine, CommitFamily, Content, Entry, Message, Order, Protocol};
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_gateway::Gateway;
 use ordain_log::MemoryDirectory;
 use ordain_model::{
     Call, Chunk, ChunkNo, Datum, Front, GatewayId, Layout, Micros, Options, OutcomeStatus, PartitionId,
-    ProcedureId, Registry, RequestNo, SessionId, Stamp, Token, View, system,
+    ProcedureId, Registry, RequestNo, RoLocal, SessionId, Stamp, Token, View, system,
 };
 use ordain_replication::Log;
 use ordain_role::{
@@ -640,8 +641,10 @@ impl World {
     /// As [`World::end`].
     pub fn end_showing(self) -> Result<BTreeSet<Anomaly>, String> {
         let (engine, options) = (self.family.engine, self.settings.options.clone());
+        let resolves = options.choice::<RoLocal>(&RO_LOCAL) == RoLocal::Resolved;
         let seen = self.seen()?;
         let levels = match engine.order(&options) {
+            Order::RealTime if resolves => &[Level::SnapshotReads][..],
             Order::RealTime if engine.is_strict => &[Level::StrictSerializable][..],
             Order::RealTime => &[Level::StampOrder, Level::StrictSerializable],
             Order::Sessions => &[Level::StampOrder],

@@ -270,7 +270,7 @@ fn what_a_partition_has_promised_before_a_cut_is_there_if_its_home_has_committed
     let standing = Part::Standing(Standing::default());
     for (commit, expected) in [(Some(Commitment::at(Age(1))), "new"), (None, "old")] {
         let mut disks = [MemoryDirectory::new(), MemoryDirectory::new()];
-        let decided = Decided { commit: commit.clone(), participants: vec![PartitionId(1)] };
+        let decided = Decided { commit: commit.clone(), participants: vec![PartitionId(1)], place: Epoch(2) };
         save_cut(
             &mut disks[0],
             &layout,

@@ -576,6 +576,12 @@ pub(super) const TABLE: &[Planted] = &[
         "a region validates what a transaction has read there before all regions have locked what it writes",
         "cargo test -p ordain-engines --test schedules rounds",
     ),
+    planted(
+        Bug::KeepOverlay,
+        "ONE-MOMENT",
+        "a view goes on showing what its own region has committed, though the log has told of it",
+        &[with("--engine regions-silo --regions 2 --replicas 3 --option overlay=true")],
+    ),
     in_test(Bug::VoteUndurable, "ITS-INCARNATION", "a region votes yes before its promise is durable", VOTING),
     in_test(Bug::CountAnyNo, "ITS-INCARNATION", "a no counts whoever of a region's incarnations has said it", VOTING),
     in_test(
@@ -583,6 +589,12 @@ pub(super) const TABLE: &[Planted] = &[
         "ITS-INCARNATION",
         "a region that has said no for want of a request takes the request when it comes",
         VOTING,
+    ),
+    in_test(
+        Bug::ResolveBelow,
+        "STAMP-ORDER",
+        "what only reads sees its region as of just before the first stamp in doubt, whatever has become of others meanwhile",
+        "cargo test -p ordain-engines --test schedules resolved",
     ),
     in_test(Bug::PlaceLate, "VALIDATED", "a decision has its place behind the next one", REGIONAL),
     in_test(Bug::ShowPieces, "ONE-MOMENT", "a view shows a part of a checkpoint", REPLACING),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ordain_checker::history::{History, Request};
 use ordain_checker::{Level, Violation, ViolationKind};
-use ordain_commit::options::{RO_MODE, SKEW_US};
+use ordain_commit::options::{RO_LOCAL, RO_MODE, SKEW_US};
 use ordain_commit::{
     AHEAD, Age, AttemptId, CommitEngine, CommitFamily, Content, Entry, Holding, Message, Order, Participant,
     Protocol, Stamps, TableChange, Terms, Write, seen_by,
@@ -15,8 +15,8 @@ use ordain_commit::{
 use ordain_family::{Family as _, NodeSettings, Opened as _, Services, places};
 use ordain_front::ConnectionServer;
 use ordain_model::{
-    Cell, Db, Digest, DigestSpan, Epoch, Layout, Micros, Options, PartitionId, Random, Registry, RoMode,
-    Stamp,
+    Cell, Db, Digest, DigestSpan, Epoch, Layout, Micros, Options, PartitionId, Random, Registry, RoLocal,
+    RoMode, Stamp,
 };
 use ordain_node::procedures;
 use ordain_node::restore::{How, RestoreError};
@@ -38,7 +38,7 @@ use super::lives::Lives;
 use super::mixed::{self, CommitMix};
 use super::object_store::{VirtualStore, hasty};
 use super::parts;
-use super::regional::{Reach, Regional, reach};
+use super::regional::{Reach, Regional, reach_of};
 use super::registers;
 use super::replayed::Replays;
 use super::restored::{self, Left, Target};
@@ -340,16 +340,25 @@ impl CommitSystem {
         if !topology.has_storage() || self.settings.options.choice::<RoMode>(&RO_MODE) != RoMode::Stale {
             return Ok(None);
         }
-        // Clients keep to the region of their first door.
-        let doors = usize::from(ending.config.doors);
-        let servers: Vec<NodeId> = topology.all_servers().collect();
-        let is_stale = |request: &Request| {
-            let Some(client) = request.client else { return false };
-            let home = topology.partition_of(servers[client / doors.max(1) % servers.len()]);
-            let asked = (request.call, &request.args[..]);
-            reach(topology, &self.registry, home, asked) == Some(Reach::ReadsElsewhere)
-        };
+        let is_stale =
+            |request: &Request| self.reach_of(ending.config, request) == Some(Reach::ReadsElsewhere);
         stale::check(ending.history, logs, &is_stale).map(Some)
+    }
+
+    /// A history without what only reads keys of its own region, if that may be of the past.
+    fn without_resolved(&self, history: &History, config: &Config) -> Option<History> {
+        if !self.settings.topology.has_storage()
+            || self.settings.options.choice::<RoLocal>(&RO_LOCAL) != RoLocal::Resolved
+        {
+            return None;
+        }
+        let is_its = |request: &Request| self.reach_of(config, request) == Some(Reach::ReadsHome);
+        let its = history.requests().filter(|(_, request)| is_its(request)).map(|(id, _)| id).collect();
+        Some(stale::without(history, &its))
+    }
+
+    fn reach_of(&self, config: &Config, request: &Request) -> Option<Reach> {
+        reach_of(&self.settings.topology, &self.registry, usize::from(config.doors), request)
     }
 
     /// The longest time between two transactions that may stand the other way round in the order of stamps, if all clocks show the true time:
@@ -804,6 +813,13 @@ impl System for CommitSystem {
             let digest = Digest::default();
             return Verdict { digest, entries: count, batches: Vec::new(), voided: 0, verdict: replayed };
         }
+        let unresolved = self.without_resolved(history, ending.config);
+        let verdict = verdict.and_then(|()| match &unresolved {
+            None => Ok(()),
+            // All of it has one order; what follows holds the rest to that of real time.
+            Some(_) => appends::check(Level::SnapshotReads, history, &orders),
+        });
+        let history = unresolved.as_ref().unwrap_or(history);
         let verdict = verdict.and_then(|()| self.check_order(history, ending.config, &logs, &orders));
         // Of engines whose snapshots may be of before a lease was written nobody can tell that from its end.
         let shows_past = self.family.engine.order(&self.settings.options) == Order::Parallel;

@@ -16,21 +16,24 @@ const SHAPES: [&str; 4] =
     ["", "--partitions 3", "--partitions 2 --replicas 3", "--partitions 2 --replicas 3 --replication async"];
 
 /// The shapes of clusters whose partitions are regions.
-const OF_REGIONS: [&str; 5] = [
+const OF_REGIONS: [&str; 7] = [
     "",
     "--regions 1 --replicas 3",
     "--regions 2 --replicas 3 --option ro-mode=stale",
+    "--regions 2 --replicas 3 --option overlay=true",
+    "--regions 3 --replicas 1 --option overlay=true",
     "--regions 2 --servers 2 --replicas 3",
     "--regions 2 --replicas 3 --storage full",
 ];
 
 /// The promises that are not an engine's own, each in one shape.
-const OTHER_PROMISES: [&str; 5] = [
+const OTHER_PROMISES: [&str; 6] = [
     "--engine calvin --reads strict --partitions 2 --replicas 3",
     "--engine paxflow --reads previous --partitions 2 --replicas 3",
     "--engine paxflow --reads strict --partitions 2 --replicas 3",
     "--engine qstore --cascade abort --partitions 2 --replicas 3",
     "--engine qstore --isolation read-committed --partitions 2 --replicas 3",
+    "--engine regions-mvocc --regions 3 --replicas 3 --option ro-local=resolved",
 ];
 
 /// The sources of stamps beside the default, and clocks that are apart, each in one shape.

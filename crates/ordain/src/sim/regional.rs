@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ordain_checker::history::Request;
 use ordain_model::{Args, Call, Chunk, ChunkNo, GatewayId, PartitionId, ProcedureId, Random, Registry};
 use ordain_role::{NodeId, Topology};
 use ordain_sim::Workload;
@@ -27,7 +28,8 @@ impl<W: Workload> Regional<W> {
     /// True if all that a request touches is of the region of a node.
     fn is_of(&self, node: NodeId, (call, args): &(Call, Vec<u8>)) -> bool {
         let home = self.topology.partition_of(node);
-        reach(&self.topology, &self.registry, home, (*call, args)) == Some(Reach::Home)
+        reach(&self.topology, &self.registry, home, (*call, args))
+            .is_some_and(|reach| matches!(reach, Reach::Home | Reach::ReadsHome))
     }
 }
 
@@ -36,6 +38,8 @@ impl<W: Workload> Regional<W> {
 pub(super) enum Reach {
     /// It touches keys of that region alone.
     Home,
+    /// It only reads, keys of that region alone.
+    ReadsHome,
     /// It only reads, and keys of other regions among others.
     ReadsElsewhere,
     /// Anything else.
@@ -43,7 +47,7 @@ pub(super) enum Reach {
 }
 
 /// The reach of a request from a region, if it can be planned.
-pub(super) fn reach(
+fn reach(
     topology: &Topology,
     registry: &Registry,
     home: PartitionId,
@@ -57,10 +61,23 @@ pub(super) fn reach(
     let is_own = |slot: usize| layout.partition_of(slot) == home;
     let is_home = !txn.table && chunk.fragments(&txn).iter().all(|fragment| is_own(fragment.hash.slot()));
     Some(match (is_home, txn.read_only && !txn.table) {
-        (true, _) => Reach::Home,
+        (true, true) => Reach::ReadsHome,
+        (true, false) => Reach::Home,
         (false, true) => Reach::ReadsElsewhere,
         (false, false) => Reach::Elsewhere,
     })
+}
+
+/// The reach of a request from the region of its client, who keeps to the region of the first of so many doors.
+pub(super) fn reach_of(
+    topology: &Topology,
+    registry: &Registry,
+    doors: usize,
+    request: &Request,
+) -> Option<Reach> {
+    let servers: Vec<NodeId> = topology.all_servers().collect();
+    let home = topology.partition_of(servers[request.client? / doors.max(1) % servers.len()]);
+    reach(topology, registry, home, (request.call, &request.args[..]))
 }
 
 impl<W: Workload> Workload for Regional<W> {

@@ -103,7 +103,7 @@ pub(super) fn check(
 }
 
 /// A history that has no answers of some requests.
-fn without(history: &History, these: &BTreeSet<RequestId>) -> History {
+pub(super) fn without(history: &History, these: &BTreeSet<RequestId>) -> History {
     let mut rest = history.clone();
     rest.forget(|id, _: &Answer| these.contains(&id));
     rest

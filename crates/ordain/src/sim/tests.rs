@@ -279,6 +279,7 @@ fn regions_are_strictly_serializable_each_and_show_others_a_moment_of_theirs() {
     for (engine, shape) in [
         ("regions-silo", "--regions 2 --replicas 3 --option ro-mode=stale"),
         ("regions-2pl", "--regions 1 --servers 2 --replicas 3"),
+        ("regions-2pl", "--regions 2 --replicas 3 --option overlay=true"),
         ("regions-silo", "--regions 2 --replicas 2 --storage full"),
         ("regions-silo", "--regions 2 --replicas 3 --option occ-rounds=2"),
     ] {
@@ -444,6 +445,7 @@ fn regions_mvocc_is_strictly_serializable_with_all_faults() {
     demand_sound(&[&storm[..], &["--replicas", "3"]].concat(), 0..1);
     demand_sound(&[&storm[..], &regions].concat(), 0..1);
     demand_sound(&[&storm[..], &regions, &["--option", "ro-mode=stale"]].concat(), 1..2);
+    demand_sound(&[&storm[..], &regions, &["--option", "ro-local=resolved"]].concat(), 2..3);
     demand_sound(&[&engine[..], &["--replicas", "3", "--clients-speak", "steps"]].concat(), 0..1);
 }
 

@@ -16,7 +16,17 @@ impl World {
 
     /// Such regions with options of their engine.
     pub fn regions_with(engine: CommitEngine, options: Options, count: usize, bugs: Bugs) -> World {
-        let layout = Arc::new(Layout::even(count, 1).expect("a layout"));
+        World::regions_sharded(engine, options, (count, 1), bugs)
+    }
+
+    /// Such regions, each of some shards.
+    pub fn regions_sharded(
+        engine: CommitEngine,
+        options: Options,
+        (count, shards): (usize, usize),
+        bugs: Bugs,
+    ) -> World {
+        let layout = Arc::new(Layout::even(count, shards).expect("a layout"));
         let mut w =
             World::built(engine, (options, bugs), Topology::regions(layout, 1, 1), |settings| settings);
         w.run(Micros::from_millis(300));
