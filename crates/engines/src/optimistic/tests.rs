@@ -330,9 +330,17 @@ fn a_broken_state_is_found() {
         (
             broken(|shard, _| {
                 let at = shard.control.attempts.find(attempt(2)).unwrap();
-                shard.control.attempts[at].kept.is_validated = true;
+                let kept = &mut shard.control.attempts[at].kept;
+                (kept.is_locked, kept.is_validated) = (true, true);
             }),
             "shares what another writes",
+        ),
+        (
+            broken(|shard, _| {
+                let at = shard.control.attempts.find(attempt(2)).unwrap();
+                shard.control.attempts[at].kept.is_validated = true;
+            }),
+            "is validated and not locked",
         ),
     ];
     for (report, expected) in reports {
