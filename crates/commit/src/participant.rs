@@ -474,6 +474,7 @@ impl Participant {
         let over = self.attempts.iter().filter(|(who, attempt)| is_over(who) && !attempt.is_gathered);
         let over: Vec<AttemptId> = over.map(|(who, _)| *who).collect();
         over.into_iter().for_each(|who| self.finish(who, Ending::Unknown, out));
+        self.replacing.keep(|who| !is_over(who));
     }
 
     /// The claim under which the participant answers.
@@ -560,6 +561,7 @@ impl Participant {
     /// Ends all attempts of a home but those that are still under way.
     fn keep_still(&mut self, home: Lead, still: Vec<AttemptId>, out: &mut Outbox<Message>) {
         let still: BTreeSet<AttemptId> = still.into_iter().collect();
+        self.replacing.keep(|who| who.home() != home || still.contains(who));
         let gone = self
             .attempts
             .iter()
@@ -625,6 +627,7 @@ impl Participant {
         match content {
             Protocol::Access(accesses) => self.take_accesses(sender, from, accesses, out),
             Protocol::Finish(who, commit) => {
+                self.replacing.finish(who);
                 if self.attempts.get(&who).is_some_and(|attempt| !attempt.is_gathered) {
                     self.finish(who, commit.into(), out);
                 }

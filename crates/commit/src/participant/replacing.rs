@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_checkpoint::{Arriving, Header};
@@ -16,6 +17,7 @@ use ordain_store::{MemoryStore, RecordStore as _};
 
 use super::{Holding, Participant};
 use crate::entry::Entry;
+use crate::ids::AttemptId;
 use crate::message::{Message, Own};
 use crate::proxy::{Come, Progress, Taken};
 use crate::restoring::Restoring;
@@ -27,6 +29,8 @@ pub(super) struct Replacing {
     next: Option<Box<Next>>,
     /// Cleared stores, whose memory is not given back yet.
     gone: Vec<MemoryStore>,
+    /// Attempts that have read what was shown before: none of them reads on, as the two are of different moments.
+    ended: BTreeSet<AttemptId>,
 }
 
 /// The checkpoint that is coming.
@@ -88,6 +92,21 @@ impl Replacing {
         }
     }
 
+    /// True if an attempt has read what was shown before a checkpoint took its place.
+    pub(super) fn has_ended(&self, who: AttemptId) -> bool {
+        self.ended.contains(&who)
+    }
+
+    /// An attempt is over.
+    pub(super) fn finish(&mut self, who: AttemptId) {
+        self.ended.remove(&who);
+    }
+
+    /// Attempts are over, but for some.
+    pub(super) fn keep(&mut self, is_kept: impl Fn(&AttemptId) -> bool) {
+        self.ended.retain(is_kept);
+    }
+
     /// Checks the invariants of the fields.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.gone.iter().find(|store| store.records() > 0) {
@@ -145,6 +164,7 @@ impl Participant {
     fn show_next(&mut self) {
         let Some(next) = self.replacing.next.take() else { return };
         let cut = next.restoring.cut();
+        self.replacing.ended.extend(self.attempts.keys());
         let (store, image) = next.restoring.into_view();
         self.stand();
         // The checkpoint may hold the outcomes of what is laid over.

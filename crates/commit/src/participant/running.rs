@@ -468,6 +468,9 @@ impl Participant {
     fn run_fragments(&mut self, who: AttemptId, attempt: &mut Attempt, job: &mut Job) -> Ran {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
+        if self.replacing.has_ended(who) {
+            return Ran::Failed(Failure::Refused);
+        }
         let is_new = matches!(job.waits, None | Some(Waits::Stamp)) && job.next == 0;
         if is_new && self.control.stamps().tell_time() {
             if !self.times.admits(job.access.now) {

@@ -2,15 +2,17 @@
 
 use ordain_checkpoint::{Encoder, Filling, Kind};
 use ordain_model::{
-    Cell, Db, Digest, Epoch, KeyHash, Layout, Millis, PartitionId, Position, Registry, Value,
+    Call, Cell, Chunk, ChunkNo, Db, Digest, Epoch, GatewayId, KeyHash, Layout, Millis, PartitionId, Position,
+    Registry, Value,
 };
 use ordain_role::{Address, Bugs, Event, Now, Role as _};
 
 use super::super::SWEEP;
 use super::*;
 use crate::entry::{Commit, Content};
-use crate::ids::{AttemptId, Lead, Term, TransactionId};
+use crate::ids::{Age, AttemptId, Lead, Term, TransactionId};
 use crate::image::Image;
+use crate::message::{Access, Accesses, Failure, Protocol, Snapshot, Termed};
 use crate::viewing::Viewing;
 
 const REGION: PartitionId = PartitionId(1);
@@ -229,4 +231,63 @@ fn the_planted_bug_shows_what_was_at_no_place_of_the_log() {
     assert_eq!(give(&mut view, 40, (0, &file[..half]), false).0, Progress::More);
     let shown = view.digest();
     assert!((0..=40).all(|place| state(place).0 != shown));
+}
+
+/// Found by a simulated run that lost a write: a script had read before the checkpoint, and wrote after it as if it had read then.
+#[test]
+fn who_has_read_what_was_shown_before_does_not_read_on() {
+    let mut registry = Registry::default();
+    ordain_model::system::register(&mut registry);
+    let registry = Arc::new(registry);
+    let control = Box::new(Viewing::planting(Bugs::NONE));
+    let holding = Holding::of_partition(layout(), REGION);
+    let mut view = Participant::new(holding, Address::default(), registry.clone(), control).viewing(READER);
+    for entry in entries(12) {
+        tell(&mut view, Event::Message { from: READER, message: Log::Sealed(entry).into() });
+    }
+    let home = Lead { partition: PartitionId(0), term: Term(1) };
+    let key = pair(1)[0].clone();
+    let mut chunk = Chunk::new(GatewayId::of(0, 0), ChunkNo(1));
+    let call = Call::new(ordain_model::system::REMOVE, Db(0));
+    let names = [(Db(0), &key[..])];
+    chunk.push(&registry, call, |args| ordain_model::system::read_args(names, args)).unwrap();
+    let who = |number| AttemptId { transaction: TransactionId { home, number }, attempt: 1 };
+    let send = |view: &mut Participant, content| {
+        let to = view.lead().unwrap();
+        let termed = Message::Termed(Termed { from: home, to, content });
+        let sends = tell(view, Event::Message { from: Address::default(), message: termed });
+        let failures = sends.into_iter().filter_map(|(_, message)| match message {
+            Message::Termed(Termed { content: Protocol::Accessed(accessed), .. }) => Some(accessed.failure),
+            _ => None,
+        });
+        failures.collect::<Vec<_>>()
+    };
+    let access = |number| {
+        let access = Access {
+            attempt: who(number),
+            age: Age(1),
+            at: 0,
+            fragments: vec![0],
+            inputs: Vec::new(),
+            shipped: Vec::new(),
+            returned: Vec::new(),
+            now: Millis(0),
+            seed: 1,
+            step: 0,
+            snapshot: Snapshot::default(),
+            is_last: false,
+        };
+        Protocol::Access(Accesses { chunk: Arc::new(chunk.clone()), list: vec![access] })
+    };
+    assert_eq!(send(&mut view, access(1)), [None]);
+    let file = state(20).1;
+    assert_eq!(give(&mut view, 20, (0, &file), true), (Progress::All, Some(20)));
+    assert_eq!(
+        send(&mut view, access(1)),
+        [Some(Failure::Refused)],
+        "it has read what is not shown any more"
+    );
+    assert_eq!(send(&mut view, access(2)), [None]);
+    send(&mut view, Protocol::Finish(who(1), None));
+    assert!(view.replacing.ended.is_empty());
 }
