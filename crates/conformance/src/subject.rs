@@ -120,8 +120,6 @@ pub struct Traits {
     pub reads: Reads,
     /// What transactions see of each other.
     pub isolation: Isolation,
-    /// A command may be about all records. Between regions that is refused.
-    pub is_whole: bool,
     /// Interactive transactions hold what they have read and written between their commands.
     pub is_direct: bool,
     /// What the engine can do.
@@ -156,7 +154,6 @@ impl Traits {
             "pipelined-reads" => self.reads_pipelined_writes(),
             "ordered-reads" => self.reads == Reads::Ordered,
             "cluster" => self.partitions > 1,
-            "whole" => self.is_whole,
             "sessions" => self.can.has_sessions,
             "interactive" => self.can.is_interactive,
             "direct" => self.is_direct,
