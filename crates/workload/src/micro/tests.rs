@@ -1,3 +1,5 @@
+//! Tests of the microbenchmark: its shares, its classes of clients, and its sums.
+
 use ordain_model::Datum;
 use ordain_model::KeyHash;
 use ordain_model::OutcomeStatus::Aborted;

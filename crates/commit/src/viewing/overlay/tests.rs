@@ -1,3 +1,5 @@
+//! Tests of overlays: what is laid over a view, shown, and taken away.
+
 use ordain_model::{Cell, Db, Epoch, Gsn, KeyHash, Placement, Value};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};

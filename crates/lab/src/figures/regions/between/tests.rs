@@ -1,3 +1,5 @@
+//! Tests of the figures of several regions: their points, and what their requirements make of measured values.
+
 use super::super::super::verdict::Verdict::{self, Below, Differs, Holds, Unknown};
 use super::super::{LOCKS, NAMES};
 use super::*;
