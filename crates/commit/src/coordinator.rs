@@ -56,7 +56,7 @@ use crate::message::{Accessed, ConfirmRequest, Failure, Own, PrepareRequest, Pro
 use crate::options::pause;
 use crate::stamps::Stamps;
 use crate::view::{Anti, View};
-use crate::voting::{No, Voting};
+use crate::voting::Voting;
 use agenda::Agenda;
 use answers::Answers;
 use attempt::Executing;
@@ -422,14 +422,9 @@ impl Coordinator {
         let has_effect = failure.is_none() && (executing.has_written() || session.is_some())
             || does == Some(Does::Validate);
         let elsewhere = executing.take_elsewhere(desk.site);
-        let orphan = parts::orphan(&live.chunk, txn, &elsewhere);
         // Views do nothing more for the attempt.
         for (shard, lead) in views {
             desk.tell_participant(shard, lead.term, Protocol::Finish(who, None));
-        }
-        if let Some(by) = orphan.filter(|_| has_effect || is_validated) {
-            live.no = Some(No { by, reason: Abort::StaleView });
-            return self.retry_later(number, Abort::StaleView, desk);
         }
         let elsewhere = if has_effect || is_validated { elsewhere } else { BTreeMap::new() };
         if !has_effect && desk.site.stamps.are_two() && !desk.site.stamps.spare(live.reads) {

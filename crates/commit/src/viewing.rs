@@ -12,6 +12,7 @@ mod overlay;
 use std::collections::BTreeMap;
 
 use ordain_execution::TableChange;
+use ordain_model::children::split_child_key;
 use ordain_model::{Cell, Epoch, Gsn};
 use ordain_role::{Bug, Bugs};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -28,7 +29,7 @@ pub struct Viewing {
     attempts: BTreeMap<AttemptId, Reader>,
     /// The number of records that were installed, and of transactions that the overlay has begun or ended to show.
     installed: u64,
-    /// That number at the last change of a whole database.
+    /// That number at the last change of what has no version: a whole database, or a child of a record that is not there.
     changed: u64,
     granted: u64,
     extended: u64,
@@ -104,6 +105,16 @@ impl Viewing {
             }
         }
     }
+}
+
+/// True if a record is a child of one that is not there: no version tells of what becomes of it.
+fn is_orphan(store: &MemoryStore, record: RecordId) -> bool {
+    let (db, key) = store.key(record);
+    let parent = split_child_key(key).filter(|_| db.holds_children());
+    parent.is_some_and(|(parent, _)| {
+        let hash = store.placement().hash_of_record(db.home(), parent);
+        store.find(db.home(), parent, hash).is_none_or(|parent| store.cell(parent).value.is_none())
+    })
 }
 
 impl ConcurrencyControl for Viewing {
@@ -204,6 +215,9 @@ impl ConcurrencyControl for Viewing {
     ) {
         self.installed += 1;
         self.overlay.pass(Epoch(version.0));
+        if is_orphan(store, record) {
+            self.changed = self.installed;
+        }
         store.put_back(record, cell, version);
     }
 

@@ -20,11 +20,10 @@ use std::sync::Arc;
 
 use ordain_execution::Write;
 use ordain_model::children::split_child_key;
-use ordain_model::serial::key_of;
 use ordain_model::system::{CHECK, PART, PartItem, part_args};
 use ordain_model::{
     Abort, Call, Chunk, ChunkNo, Db, Doubt, Doubts, Epoch, Fragment, GatewayId, Micros, Millis,
-    OutcomeStatus, PartitionId, Txn, Version,
+    OutcomeStatus, PartitionId, Version,
 };
 
 use super::{Asker, Coordinator, Live, State};
@@ -38,7 +37,7 @@ use crate::view::View;
 use crate::voting::{Ballot, End, No, Requested, Said, Verdict};
 
 /// The clock of another region is followed so far ahead of the own one.
-const FOLLOWED_MS: u64 = 60_000;
+const FOLLOWED_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// The side of a region in a transaction of several.
 #[derive(Debug)]
@@ -109,7 +108,8 @@ impl Coordinator {
     /// The next attempts see what has expired at the time of another region. A clock that is far ahead is not followed: what has expired by it
     /// alone is refused here until it has expired here too.
     fn adopt(&mut self, time: Millis, desk: &Desk<'_>) {
-        let most = Millis(desk.now.wall.0 / 1_000 + FOLLOWED_MS);
+        let own = desk.clock.max(Millis(desk.now.wall.0 / 1_000));
+        let most = Millis(own.0.saturating_add(FOLLOWED_MS));
         self.latest = self.latest.max(time.min(most));
     }
 
@@ -503,24 +503,6 @@ impl Coordinator {
         self.doubting.entry(of).or_default().push((desk.lead.unwrap_or_default(), chunk.clone(), at));
         true
     }
-}
-
-/// A region that has child records of a record which is not there, if a transaction has looked at one: nothing tells whether what it has seen of
-/// them is the newest.
-pub(super) fn orphan(
-    chunk: &Chunk,
-    txn: &Txn,
-    elsewhere: &BTreeMap<PartitionId, Elsewhere>,
-) -> Option<PartitionId> {
-    let mut parents = chunk.fragments(txn).iter().filter(|fragment| fragment.with_children).peekable();
-    parents.peek()?;
-    let absent: BTreeMap<(Db, &[u8]), PartitionId> = elsewhere
-        .iter()
-        .flat_map(|(region, part)| part.reads.iter().map(move |read| (read, *region)))
-        .filter(|(read, _)| read.version.0 == 0)
-        .map(|(read, region)| ((read.db, read.key.as_slice()), region))
-        .collect();
-    parents.find_map(|parent| absent.get(&(parent.db, key_of(chunk.args(txn), parent).bytes)).copied())
 }
 
 /// The transaction that a region runs as its part; `None` for what no sound initiator asks for.

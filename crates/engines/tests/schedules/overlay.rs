@@ -165,7 +165,7 @@ fn remade(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
             let txn = w.command(a, *command, args);
             w.committed(txn);
             let reply = w.answered(txn).reply;
-            let is_it = expected.as_ref().is_none_or(|expected| DatumReader(&reply).eq([expected.clone()]));
+            let is_it = expected.as_ref().is_none_or(|expected| DatumReader(&reply).eq([*expected]));
             if !is_it {
                 return Err(format!("{command:?} was answered {reply:?}"));
             }
