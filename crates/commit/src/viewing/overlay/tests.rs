@@ -219,7 +219,7 @@ fn a_place_of_which_the_log_has_told_ends_the_transaction() {
 fn an_overlay_is_bounded_and_holds_no_children() {
     let mut hand = Hand::new();
     let large = vec![0; BYTES_MAX + 1];
-    hand.own(M1, &[("x", Cell { value: Some(Value::String(large.into())), ..Cell::ABSENT })]);
+    hand.own(M1, &[("x", Cell { value: Some(Value::String(large)), ..Cell::ABSENT })]);
     assert_eq!(hand.shown("x"), (None, Gsn::NONE));
     let many: Vec<Write> = (0..=RECORDS_MAX).map(|n| write(&n.to_string(), Cell::ABSENT)).collect();
     hand.lay(Laid::Asked(M1, many));
