@@ -472,7 +472,7 @@ pub struct Validation {
     pub snapshot: Snapshot,
     /// The attempt has an effect, if it commits and has written something.
     pub has_effect: bool,
-    /// What it has read may change once it is validated: the answer decides it, it has changed nothing, or all regions have locked what it writes.
+    /// Its reads may change once it is validated: the answer decides it, it has changed nothing, or all regions have locked what it writes.
     pub lets_reads_go: bool,
     /// It is one region's part of a transaction of several: the log alone ends it once it is validated, and what it has read stays as it is until
     /// then, unless that may change.

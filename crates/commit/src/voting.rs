@@ -62,7 +62,7 @@ enum Stage {
     Unknown,
     /// It is run and validated, as this attempt.
     Running(AttemptId),
-    /// What it writes is locked, and it is not validated before others have locked too.
+    /// Its writes are locked, and it is not validated before others have locked too.
     Locked(AttemptId),
     /// Its promise is on its way into the log, or in the log at this place and not durable there.
     Promising(AttemptId, Option<Epoch>),
@@ -267,7 +267,7 @@ impl Voting {
         }
     }
 
-    /// What the part writes is locked here; answers the part if it is to be validated now, as all have locked.
+    /// Notes that the writes of the part are locked here; answers the part if it is to be validated now, as all have locked.
     pub fn lock(&mut self, of: AttemptId, desk: &mut Desk<'_>) -> Option<AttemptId> {
         let poll = self.polls.get_mut(&of)?;
         let Stage::Running(part) = poll.stage else { return None };

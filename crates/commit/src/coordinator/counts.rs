@@ -1,4 +1,4 @@
-//! What a coordinator counts, and reports of itself.
+//! Counters of a coordinator, and its report of them.
 
 use ordain_model::PartitionId;
 

@@ -1,4 +1,4 @@
-//! What a client is told of a transaction that came to nothing.
+//! Errors that clients get for transactions that came to nothing.
 
 use ordain_model::{Abort, OutcomeStatus, Writer};
 

@@ -33,7 +33,7 @@ type Turn = (Millis, TransactionId);
 #[derive(Debug, Default)]
 pub struct Reserving {
     reserved: BTreeMap<TransactionId, Reserved>,
-    /// Who has reserved a record.
+    /// The transactions that have reserved a record.
     of_key: BTreeMap<KeyHash, BTreeSet<Turn>>,
     /// The number of pairs in it.
     pairs: usize,
@@ -94,7 +94,7 @@ impl Reserving {
         now: Micros,
     ) -> Option<(TransactionId, Micros)> {
         keys.find_map(|key| {
-            // Those that are over by time are taken away with the next one.
+            // Reservations that are over by time are taken away with the next one.
             let (_, first) = self.of_key.get(&key)?.iter().find(|(_, of)| self.reserved[of].until > now)?;
             (*first != who).then(|| (*first, self.reserved[first].until))
         })
@@ -265,7 +265,7 @@ mod tests {
         of.into_iter().map(KeyHash).collect()
     }
 
-    /// Who keeps a record from a transaction at a time.
+    /// The transaction for which a record is kept from another one at a time.
     fn keeps(all: &Reserving, who: TransactionId, key: u64, now: u64) -> Option<TransactionId> {
         all.check().unwrap();
         all.first_before(who, keys([key]).into_iter(), Micros(now)).map(|(of, _)| of)

@@ -589,7 +589,7 @@ impl Participant {
         } else {
             return Verdict::Granted;
         };
-        // What a view shows of children may be older than what its own region has left of their parent.
+        // Children in the view may be older than their parent as its own region has left it.
         if let (Some(record), Some(_)) = (*found, &self.shows)
             && fragment.with_children
             && control.seen(store, record, (who, age)).is_some()

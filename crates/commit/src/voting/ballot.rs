@@ -1,4 +1,4 @@
-//! What regions say to each other about votes.
+//! Messages between regions about votes.
 
 use ordain_model::{Abort, Epoch, Millis, PartitionId, codec};
 
@@ -9,11 +9,11 @@ use crate::ids::AttemptId;
 pub enum Ballot {
     /// The sender's region says this of it, and knows the yes of these others.
     Say(AttemptId, Said, Vec<PartitionId>),
-    /// What does the receiver say of it?
+    /// Asks for the receiver's word on it.
     Ask(AttemptId),
     /// To the initiator: the sender's region has this outcome in its log, at this place, and it is a commit.
     Known(AttemptId, Epoch),
-    /// Of the initiator: all have these in their logs.
+    /// The initiator's word that all have these in their logs.
     Forget(Vec<AttemptId>),
     /// To the initiator of what only reads: what it has read of the sender's region is the newest, or not for this reason, at a time there. No vote.
     Checked(AttemptId, Option<(Abort, Millis)>),
