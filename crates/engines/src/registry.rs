@@ -208,34 +208,22 @@ const fn stamped(engine: CommitEngine, options: &'static [Offer]) -> Parts {
     Parts { can: STAMPED, make: Make::Commit(engine), options }
 }
 
-/// The options of engines whose partitions are regions.
-static OF_REGIONS: [Offer; 5] = [
+/// The options of all engines whose partitions are regions.
+const OF_REGIONS: [Offer; 5] = [
     Offer::of(&BACKOFF),
     Offer::of(&EARLY_APPLY),
     Offer::of(&OVERLAY),
     Offer::of(&RO_MODE),
     Offer::of(&M_RETRIES),
 ];
+static OF_LOCKS: [Offer; 5] = OF_REGIONS;
+static OF_SILO: [Offer; 6] = of_regions_and(Offer::of(&OCC_ROUNDS));
+static OF_MVOCC: [Offer; 6] = of_regions_and(Offer::of(&RO_LOCAL));
 
-/// The options of the one whose readers have snapshots of their region.
-static OF_SNAPSHOTS: [Offer; 6] = [
-    Offer::of(&BACKOFF),
-    Offer::of(&EARLY_APPLY),
-    Offer::of(&OVERLAY),
-    Offer::of(&RO_MODE),
-    Offer::of(&M_RETRIES),
-    Offer::of(&RO_LOCAL),
-];
-
-/// The same, and the number of rounds.
-static OF_SILO: [Offer; 6] = [
-    Offer::of(&BACKOFF),
-    Offer::of(&EARLY_APPLY),
-    Offer::of(&OVERLAY),
-    Offer::of(&RO_MODE),
-    Offer::of(&M_RETRIES),
-    Offer::of(&OCC_ROUNDS),
-];
+const fn of_regions_and(own: Offer) -> [Offer; 6] {
+    let [a, b, c, d, e] = OF_REGIONS;
+    [a, b, c, d, e, own]
+}
 
 /// Every engine of the contract.
 #[rustfmt::skip]
@@ -265,11 +253,11 @@ pub static ENGINES: [EngineInfo; 15] = [
     EngineInfo { name: "occ-2pc", what: "optimistic reads, validation, two-phase commit", paper: FWKV_PAPER,
                  level: "strict serializable", family: Family::Commit, parts: commit(occ_2pc::ENGINE, &optimistic::OPTIONS) },
     EngineInfo { name: "regions-2pl", what: "regions that write their own data by locks, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE, &OF_REGIONS) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_2pl::ENGINE, &OF_LOCKS) },
     EngineInfo { name: "regions-silo", what: "regions that write their own data by Silo, validation between them", paper: REGIONS_PAPER,
                  level: "strict serializable", family: Family::Commit, parts: regional(regions_silo::ENGINE, &OF_SILO) },
     EngineInfo { name: "regions-mvocc", what: "regions that write their own data by multiversion OCC, validation between them", paper: REGIONS_PAPER,
-                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE, &OF_SNAPSHOTS) },
+                 level: "strict serializable", family: Family::Commit, parts: regional(regions_mvocc::ENGINE, &OF_MVOCC) },
 ];
 
 /// A name that is no engine's.

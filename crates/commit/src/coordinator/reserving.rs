@@ -194,7 +194,8 @@ impl Coordinator {
     /// Takes the request of another region to keep records for its transaction.
     pub fn take_reservation(&mut self, from: Lead, reservation: Reservation, desk: &Desk<'_>) {
         let Reservation { of, since, keys } = reservation;
-        if desk.site.regions.is_some() && of.home == from {
+        // One without records would count nothing.
+        if desk.site.regions.is_some() && of.home == from && !keys.is_empty() {
             self.keep_for(of, since, keys.into_iter().map(KeyHash).collect(), desk);
         }
     }
@@ -315,5 +316,24 @@ mod tests {
         all.reserve(of(0, 1), Millis(1), keys([8]), Micros(9));
         all.reserve(of(0, 2), Millis(1), keys([7]), Micros(9));
         assert_eq!((all.len(), keeps(&all, of(0, 3), 7, 0)), (2, Some(of(0, 2))));
+    }
+
+    /// A peer keeps records for transactions of its own, and none without records, of which there could be any number.
+    #[test]
+    fn a_reservation_that_is_not_sound_is_not_heard() {
+        let mut at = crate::bench::Bench::new(0);
+        at.site.regions =
+            Some(crate::desk::Regional { reading: ordain_model::RoMode::Validated, m_retries: 4 });
+        let mut coordinator = Coordinator::default();
+        let mut kept_of = |from: Lead, of: TransactionId, keys: Vec<u64>| {
+            at.tell(|desk| {
+                coordinator.take_reservation(from, Reservation { of, since: Millis(1), keys }, desk)
+            });
+            coordinator.reserving.len()
+        };
+        let (own, other) = (of(1, 1), of(0, 1));
+        assert_eq!(kept_of(own.home, own, Vec::new()), 0);
+        assert_eq!(kept_of(own.home, other, vec![7]), 0);
+        assert_eq!(kept_of(own.home, own, vec![7]), 1);
     }
 }
