@@ -836,6 +836,14 @@ impl Coordinator {
         }
         self.opens.check(&self.live)?;
         self.voting.check()?;
+        for (of, part) in self.voting.running() {
+            let live = self.live.get(&part.transaction.number);
+            if live.and_then(|live| live.part.as_ref()).is_none_or(|its| its.of != of) {
+                return Err(format!(
+                    "others wait for the vote of this region on {of}, and its part {part} is not under way"
+                ));
+            }
+        }
         self.reserving.check()?;
         self.stamping.requests.check()?;
         if let Some(number) = self.readers.iter().find(|number| !self.live.contains_key(number)) {

@@ -721,6 +721,7 @@ impl Manager {
                 self.coordinator.disturbed(lead.partition, &mut desk!(self, now, out));
             }
             Own::Viewed(_) => {}
+            Own::Replaced(region) => self.coordinator.disturbed(region, &mut desk!(self, now, out)),
             Own::Waits(_) | Own::Over(..) | Own::Spared(..) => self.take_waits(message, out),
             Own::Reserve(time) if self.lead.is_some() => {
                 self.reservation.want(time, &mut desk!(self, now, out));

@@ -413,6 +413,8 @@ pub enum Own {
     Taken(Taken),
     /// View to manager: it shows another region, whose log has come to this term.
     Viewed(Lead),
+    /// View to manager: it shows a checkpoint of another region in place of what it showed, and answers nothing that it was asked before.
+    Replaced(ordain_model::PartitionId),
     /// Manager to view: a transaction of the node's own region writes in the other one.
     Lay(Laid),
     /// Manager to participant: the node serves the partition no more.

@@ -671,6 +671,7 @@ impl Participant {
             | Own::Locked(..)
             | Own::Ready(_)
             | Own::Viewed(_)
+            | Own::Replaced(_)
             | Own::Taken(_)
             | Own::Reserve(_)
             | Own::Expired(_)

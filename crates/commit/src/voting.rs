@@ -804,6 +804,14 @@ impl Voting {
 
     // ---- what operators and tests see ----------------------------------------------------------------------
 
+    /// The transactions whose parts here are not promised and not refused yet, each with its part.
+    pub fn running(&self) -> impl Iterator<Item = (AttemptId, AttemptId)> + '_ {
+        self.polls.iter().filter_map(|(of, poll)| match poll.stage {
+            Stage::Running(part) | Stage::Locked(part) => Some((*of, part)),
+            _ => None,
+        })
+    }
+
     /// The transactions whose parts here are promised and that are in doubt, each with the regions that have not voted.
     pub fn in_doubt(&self, own: PartitionId) -> impl Iterator<Item = (AttemptId, Vec<PartitionId>)> + '_ {
         let promised = self.polls.iter().filter(|(_, poll)| matches!(poll.stage, Stage::Promised(_)));

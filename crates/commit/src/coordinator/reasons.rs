@@ -40,6 +40,9 @@ impl Coordinator {
         if live.open.is_some() {
             return self.lose(number, reason, desk);
         }
+        if live.is_of_others() {
+            return self.end_part(number, reason, desk);
+        }
         // Nobody hears what the database itself has tried.
         let reply = if live.askers.is_empty() { Vec::new() } else { busy(live, reason) };
         self.end(number, OutcomeStatus::Busy, NOWHERE, &reply, desk);

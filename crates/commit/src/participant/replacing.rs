@@ -124,7 +124,7 @@ impl Participant {
         let Some(reader) = self.shows else {
             return out.halt("a participant that is no view was given a checkpoint of another region");
         };
-        let progress = self.take_bytes(come);
+        let progress = self.take_bytes(come, out);
         if let Progress::All = progress {
             // The reader goes on behind it, or behind what the view has if that is more.
             out.send(reader, Log::<Arc<Entry>>::BeginAgain(self.applied));
@@ -134,7 +134,7 @@ impl Participant {
         out.send(come.proxy, Own::Taken(Taken { epoch, through, progress }));
     }
 
-    fn take_bytes(&mut self, come: &Come) -> Progress {
+    fn take_bytes(&mut self, come: &Come, out: &mut Outbox<Message>) -> Progress {
         if come.epoch <= self.applied {
             self.replacing.abandon();
             return Progress::All;
@@ -157,6 +157,7 @@ impl Participant {
             return Progress::More;
         }
         self.show_next();
+        out.send(self.manager, Own::Replaced(self.holding.partition()));
         if come.is_last { Progress::All } else { Progress::More }
     }
 

@@ -397,3 +397,28 @@ fn a_part_does_not_wait_for_what_is_promised() {
     // With locks the bug sees a wait as short as this one.
     demand_sound_of(&[regions_2pl::ENGINE], crossed_parts);
 }
+
+/// No disk of B has space: its part of M gets no stamp, or is not promised. A is told so once there is space again, however long that took.
+///
+/// Found by the simulator: a part that had waited too long for its stamp was given up, and A waited for the vote of B for ever.
+fn no_space(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::regions(engine, 2, bugs);
+    let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
+    let a = w.led_by(0);
+    w.members(1).into_iter().for_each(|member| w.fill(member, true));
+    // What B has reserved is used up.
+    w.run(millis(500));
+    let m = w.ask(a, &[Do::Append(x), Do::Append(y)]);
+    w.run(millis(8_000));
+    w.members(1).into_iter().for_each(|member| w.fill(member, false));
+    w.run(millis(5_000));
+    if w.answer(m).is_none() {
+        return Err("B has space, and A has not heard of its part".to_owned());
+    }
+    w.end()
+}
+
+#[test]
+fn a_part_that_waits_too_long_is_refused_and_not_forgotten() {
+    demand_sound_of(&ENGINES, no_space);
+}

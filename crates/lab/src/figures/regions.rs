@@ -82,6 +82,12 @@ fn grid(nodes: u16, storage: Storage, between: Micros, fault: Fault) -> Grid {
     Grid { delay: Delay::Even(NEAR), regions: Some(regions), ..Grid::of(nodes) }
 }
 
+/// The grid of so many regions whose storage is this far from their servers, one way, and others so far, there and back (ms).
+fn spread(nodes: u16, near: Micros, round_trip: f64) -> Grid {
+    let between = Micros((round_trip * 500.0) as u64);
+    Grid { delay: Delay::Even(near), ..grid(nodes, Storage::Quorum, between, Fault::None) }
+}
+
 /// A line of an engine on so many regions.
 fn line(name: impl Into<String>, engine: &str, regions: u16, clients: usize) -> Line {
     let grid = grid(regions, Storage::Quorum, BETWEEN, Fault::None);

@@ -100,8 +100,9 @@ fn give(
     let (epoch, offset, bytes) = (Epoch(epoch), offset as u64, Arc::new(bytes.to_vec()));
     let through = offset + bytes.len() as u64;
     let come = Own::Come(Come { epoch, offset, bytes, is_last, proxy: PROXY });
+    let before = view.applied;
     let sends = tell(view, Event::Message { from: PROXY, message: Message::Own(come) });
-    let (mut progress, mut begins) = (None, None);
+    let (mut progress, mut begins, mut is_replaced) = (None, None, false);
     for (to, message) in sends {
         match message {
             Message::Own(Own::Taken(taken)) => {
@@ -113,9 +114,12 @@ fn give(
                 begins = Some(place.0);
             }
             Message::Own(Own::Viewed(_)) => {}
+            // Its manager does not wait for answers of what it showed before.
+            Message::Own(Own::Replaced(_)) => is_replaced = true,
             other => panic!("{other:?}"),
         }
     }
+    assert_eq!(is_replaced, view.applied > before);
     (progress.unwrap(), begins)
 }
 

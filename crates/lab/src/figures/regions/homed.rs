@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use ordain_model::Micros;
 use ordain_workload::Workload;
 use ordain_workload::tpcc::{MULTI_REGION, Mix, Parameters, Remote, Scale, Tpcc};
 
@@ -13,9 +12,10 @@ use super::super::experiment::{Dimension, Experiment, FigurePoint, LINEAR, Line,
 use super::super::verdict::Claim;
 use super::super::{Measured, Shape, Size};
 use super::between::{
-    LOCAL_CLIENTS, ROUND_TRIP, add_pair, long_enough, mean_ms, median_ms, of_kind, over_at, picture, rate,
+    LOCAL_CLIENTS, ROUND_TRIP, STORAGE, add_pair, long_enough, mean_ms, median_ms, of_kind, over_at, picture,
+    rate,
 };
-use super::{Fault, PLAIN, REGIONS, Storage, cores_are_free, engines, grid, line};
+use super::{PLAIN, REGIONS, cores_are_free, engines, line, spread};
 use crate::plot::Series;
 use crate::report::{KindOfRun, Run};
 
@@ -50,7 +50,8 @@ fn tpcc(size: Size, line: &Line, remote: f64) -> anyhow::Result<Arc<dyn Workload
 fn set(size: Size, percent: f64, round_trip: f64, line: &mut Line) -> anyhow::Result<Arc<dyn Workload>> {
     let of_two = if percent > 0.0 { MULTI_CLIENTS } else { 0 };
     line.clients = (LOCAL_CLIENTS + of_two) * usize::from(REGIONS);
-    line.grid = grid(REGIONS, Storage::Quorum, Micros((round_trip * 500.0) as u64), Fault::None);
+    line.threads = 1;
+    line.grid = spread(REGIONS, STORAGE, round_trip);
     line.measure = Some(long_enough(size, round_trip));
     tpcc(size, line, percent / 100.0)
 }
@@ -131,7 +132,7 @@ pub static F5: Experiment = Experiment {
         engines().into_iter().flat_map(of).chain([cores_are_free(m)]).collect()
     },
     notes: &[
-        "Each region has 2 clients for transactions of its own warehouses and 8 for those with a warehouse of another region, which are held to the share          of the place as far as they reach. A warehouse has 1,000 items in a quick run and 10,000 in a full one, and 30 customers in each district.",
+        "Each region has a client for transactions of its own warehouses and 8 for those with a warehouse of another region, which are held to the share          of the place as far as they reach. A warehouse has 1,000 items in a quick run and 10,000 in a full one, and 30 customers in each district.",
         "A transaction of two regions keeps its warehouse or its district from others until both regions have promised: local transactions of that warehouse          wait for some 50 ms, however few records it has.",
         "The audit names the rows of a warehouse, as no transaction reads the tables of two regions: rows that nothing leads to would not be found.",
     ],
