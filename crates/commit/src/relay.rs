@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ordain_model::outcome::Outcome;
 use ordain_model::{
     Abort, Chunk, ChunkNo, Effect, Front, GatewayId, Micros, OpenId, OutcomeBatch, OutcomeStatus,
-    PartitionId, Stamp, StampSource, Step, Token, Txn, Writer,
+    PartitionId, SessionId, Stamp, StampSource, Step, Token, Txn, Writer,
 };
 use ordain_role::{Address, NodeId};
 
@@ -95,22 +95,22 @@ impl Open {
 }
 
 impl Relay {
-    /// The home of a transaction: the partition that keeps its session if it has one and may write, or the only one that takes
-    /// part, or the node's own. Where partitions are regions it is always that.
-    fn home(chunk: &Chunk, txn: &Txn, desk: &Desk<'_>) -> PartitionId {
+    /// The home of a transaction: the partition that keeps its session if it has one and may write, so that a request takes effect once
+    /// whichever node it is sent to; or the only one that takes part, or the node's own. Where partitions are regions it is that.
+    fn home(txn: Option<&Txn>, session: Option<SessionId>, chunk: &Chunk, desk: &Desk<'_>) -> PartitionId {
         let layout = &desk.site.layout;
-        match txn.call.session.filter(|_| !txn.read_only) {
-            _ if desk.site.regions.is_some() => desk.site.partition,
-            Some((session, _)) => layout.home_partition_of(session),
-            None => chunk.only_partition(txn, layout).unwrap_or(desk.site.partition),
-        }
+        let only = || chunk.only_partition(txn.filter(|_| desk.site.regions.is_none())?, layout);
+        session.map(|session| layout.home_partition_of(session)).or_else(only).unwrap_or(desk.site.partition)
     }
 
     /// Takes a chunk from a front door of this node, but for what is for the node itself.
     pub fn take(&mut self, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
         let key = (chunk.gateway, chunk.number);
         let txns = chunk.txns().iter().enumerate().filter(|(_, txn)| !is_for_node(txn));
-        let open = txns.map(|(at, txn)| (at, Open::of(Relay::home(&chunk, txn, desk))));
+        let open = txns.map(|(at, txn)| {
+            let session = txn.call.session.filter(|_| !txn.read_only).map(|(session, _)| session);
+            (at, Open::of(Relay::home(Some(txn), session, &chunk, desk)))
+        });
         let open: BTreeMap<usize, Open> = open.collect();
         if !open.is_empty() {
             self.chunks.insert(key, Passed { chunk, step: None, since: desk.elapsed(), open });
@@ -120,13 +120,7 @@ impl Relay {
 
     /// Takes a step of an open transaction from a front door of this node.
     pub fn take_step(&mut self, step: Step, chunk: Arc<Chunk>, desk: &mut Desk<'_>) -> Vec<Own> {
-        let layout = &desk.site.layout;
-        let home = self.steps.take(&step, || match (step.session, chunk.txns().first()) {
-            _ if desk.site.regions.is_some() => desk.site.partition,
-            (Some(session), _) => layout.home_partition_of(session),
-            (None, Some(txn)) => chunk.only_partition(txn, layout).unwrap_or(desk.site.partition),
-            (None, None) => desk.site.partition,
-        });
+        let home = self.steps.take(&step, || Relay::home(chunk.txns().first(), step.session, &chunk, desk));
         let key = (chunk.gateway, chunk.number);
         let open = Open::of(home.unwrap_or(desk.site.partition));
         let open = BTreeMap::from([(0, open)]);

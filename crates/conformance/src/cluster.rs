@@ -169,6 +169,8 @@ impl Shape {
             partitions: self.partitions,
             reads: option("reads").map(|info| options.choice(info)).unwrap_or_default(),
             isolation: option("isolation").map(|info| options.choice(info)).unwrap_or_default(),
+            // Partitions with storage nodes are regions.
+            is_whole: self.partitions == 1 || self.storage == 0,
             is_direct: self.engine().info().family == registry::Family::Commit,
             can: *self.engine().can(),
         }

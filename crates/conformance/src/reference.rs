@@ -440,7 +440,15 @@ const SWEEP: Ticket = Ticket(u64::MAX);
 impl Subject for Server {
     fn traits(&self) -> Traits {
         let (reads, isolation) = (Reads::Ordered, Isolation::Serializable);
-        Traits { is_reference: true, partitions: 1, reads, isolation, is_direct: false, can: self.can }
+        Traits {
+            is_reference: true,
+            partitions: 1,
+            reads,
+            isolation,
+            is_whole: true,
+            is_direct: false,
+            can: self.can,
+        }
     }
 
     fn open(&mut self, _seat: usize) -> usize {

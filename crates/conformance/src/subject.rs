@@ -120,6 +120,8 @@ pub struct Traits {
     pub reads: Reads,
     /// What transactions see of each other.
     pub isolation: Isolation,
+    /// No record is at home in another region: a command may be about all records, and an interactive transaction sees the newest of them.
+    pub is_whole: bool,
     /// Interactive transactions hold what they have read and written between their commands.
     pub is_direct: bool,
     /// What the engine can do.
@@ -154,6 +156,7 @@ impl Traits {
             "pipelined-reads" => self.reads_pipelined_writes(),
             "ordered-reads" => self.reads == Reads::Ordered,
             "cluster" => self.partitions > 1,
+            "whole" => self.is_whole,
             "sessions" => self.can.has_sessions,
             "interactive" => self.can.is_interactive,
             "direct" => self.is_direct,

@@ -57,11 +57,14 @@ conforms! {
     calvin_regions = on("calvin").shards(2).regions(REGIONS);
     calvin_paper_regions = on("calvin-paper").shards(2).regions(REGIONS);
     regions_2pl = on("regions-2pl").shards(2).option("backoff", "deneva");
-    regions_2pl_stored = on("regions-2pl").storage(3).option("overlay", "true");
+    regions_2pl_stored = on("regions-2pl").storage(3);
+    regions_2pl_between = on("regions-2pl").storage(1).shards(2).regions(REGIONS).option("overlay", "true");
     regions_silo = on("regions-silo").shards(2).option("backoff", "none").option("ro-mode", "stale");
-    regions_silo_stored = on("regions-silo").storage(3).shards(2).option("early-apply", "false").option("occ-rounds", "2");
+    regions_silo_stored = on("regions-silo").storage(3).shards(2).option("early-apply", "false");
+    regions_silo_between = on("regions-silo").storage(3).regions(REGIONS).option("occ-rounds", "2");
     regions_mvocc = on("regions-mvocc").shards(2);
     regions_mvocc_stored = on("regions-mvocc").storage(3).shards(2).option("ro-local", "resolved");
+    regions_mvocc_between = on("regions-mvocc").storage(1).partitions(2).shards(2);
     qstore_session = on("qstore").partitions(2).replicas(2).option("reads", "session");
 }
 

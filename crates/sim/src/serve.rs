@@ -70,11 +70,9 @@ impl<S: System> Simulator<'_, S> {
 
     /// A client connects at any door of any node that is up; one that has a session sends again what it waits for.
     pub(crate) fn reconnect(&mut self, number: usize) {
-        let before = self.doors[self.clients[number].door].node;
         let is_up = |door: &usize| {
-            let number = self.doors[*door].node;
-            let node = &self.nodes[number.0 as usize];
-            node.up && !node.is_closing && self.system.is_of_use(before, number)
+            let node = &self.nodes[self.doors[*door].node.0 as usize];
+            node.up && !node.is_closing
         };
         let doors: Vec<usize> = (0..self.doors.len()).filter(is_up).collect();
         if self.clients[number].connected || doors.is_empty() {

@@ -83,12 +83,6 @@ pub trait System {
         true
     }
 
-    /// True if clients of one node may turn to the other.
-    fn is_of_use(&self, client_of: NodeId, node: NodeId) -> bool {
-        let _ = (client_of, node);
-        true
-    }
-
     /// False if a node that runs takes no connections yet, as it waits for what its disk lacks.
     fn takes_clients(&self, node: NodeId) -> bool {
         let _ = node;

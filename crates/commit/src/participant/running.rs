@@ -589,9 +589,10 @@ impl Participant {
         } else {
             return Verdict::Granted;
         };
-        // Children in the view may be older than their parent as its own region has left it.
+        // Children in the view may be older than their parent as its own region has left it. And who watches a key is told a version, which
+        // is not known yet of what its own region has left.
         if let (Some(record), Some(_)) = (*found, &self.shows)
-            && fragment.with_children
+            && (fragment.with_children || at.txn.call.procedure == system::READ)
             && control.seen(store, record, (who, age)).is_some()
         {
             return Verdict::Refused;

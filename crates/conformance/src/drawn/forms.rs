@@ -153,6 +153,12 @@ const SCRIPTS: &[&str] = &[
 const REFUSED: &[&str] =
     &["GET", "SET $s", "NOSUCH $s", "INCRBY $s many", "SET $s $v FOO", "HSET $h $f", "EXPIRE $s 1 NX GT"];
 
+/// Keys that mostly hold strings, and those that mostly hold hashes.
+const STRINGS: usize = 12;
+const HASHES: usize = 5;
+/// The databases that are used.
+pub(super) const DATABASES: [&str; 3] = ["0", "1", "2"];
+
 const VALUES: &[&[u8]] =
     &[b"", b"a", b"12", b"-7", b"3.5", b"two words", b"\0\xff\r\n", b"9223372036854775807", b"x'\"\\"];
 const FIELDS: &[&str] = &["a", "b", "c", "d", ""];
@@ -289,7 +295,7 @@ impl Drawing {
 
     /// A command, which may be over the whole table.
     fn command(&mut self, may_be_of_all: bool) -> Command {
-        if may_be_of_all && self.source.once_in(14) {
+        if may_be_of_all && self.traits.is_whole && self.source.once_in(14) {
             // Flushed rarely: little could go wrong with what is empty.
             let most = if self.source.once_in(6) { ON_ALL.len() } else { ON_ALL.len() - 2 };
             let is_certain = |form: &&&str| self.is_swept || **form != DBSIZE;
@@ -309,13 +315,13 @@ impl Drawing {
         let [b'$', kind] = word[..] else { return word };
         let source = &mut self.source;
         match kind {
-            b's' if source.once_in(30) => format!("h{}", source.within(0..5)).into_bytes(),
-            b's' => format!("s{}", source.within(0..12)).into_bytes(),
-            b'h' => format!("h{}", source.within(0..5)).into_bytes(),
+            b's' if source.once_in(30) => format!("h{}", source.within(0..HASHES)).into_bytes(),
+            b's' => format!("s{}", source.within(0..STRINGS)).into_bytes(),
+            b'h' => format!("h{}", source.within(0..HASHES)).into_bytes(),
             b'k' => match source.within(0..5) {
                 0 => b"none".to_vec(),
-                1 => format!("h{}", source.within(0..5)).into_bytes(),
-                _ => format!("s{}", source.within(0..12)).into_bytes(),
+                1 => format!("h{}", source.within(0..HASHES)).into_bytes(),
+                _ => format!("s{}", source.within(0..STRINGS)).into_bytes(),
             },
             b'f' => source.pick(FIELDS).as_bytes().to_vec(),
             b'v' if source.once_in(12) => vec![b'v'; source.within(1..3000)],
@@ -327,7 +333,9 @@ impl Drawing {
             b'T' => (START.0 / 1000 + source.within(0..20_000) as u64).to_string().into_bytes(),
             b'o' => (source.within(0..12) as i64 - 3).to_string().into_bytes(),
             b'p' => source.pick(PATTERNS).as_bytes().to_vec(),
-            b'd' => source.pick(&["0", "1", "1", "2"]).as_bytes().to_vec(),
+            b'd' => {
+                source.pick(&[DATABASES[0], DATABASES[1], DATABASES[1], DATABASES[2]]).as_bytes().to_vec()
+            }
             // So long that a thread of its own compiles it.
             b'S' => {
                 let (pad, number) = ("x".repeat(17_000), source.within(0..4));
@@ -342,6 +350,12 @@ impl Drawing {
 /// The words of a form, quoted as inline commands are.
 fn words(form: &str) -> Command {
     crate::transcript::words_of(form).unwrap_or_else(|reason| panic!("a form is no command: {reason}"))
+}
+
+/// Every key that a form may name.
+pub(super) fn keys() -> impl Iterator<Item = String> {
+    let strings = (0..STRINGS).map(|number| format!("s{number}"));
+    strings.chain((0..HASHES).map(|number| format!("h{number}"))).chain(["none".to_owned()])
 }
 
 #[cfg(test)]

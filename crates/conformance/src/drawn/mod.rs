@@ -16,7 +16,7 @@ use ordain_model::Layout;
 use crate::conversation::{CONNECTIONS, Conversation};
 use crate::reference::Server;
 use crate::reply::{self, quoted};
-use crate::subject::Subject;
+use crate::subject::{Subject, Traits};
 
 /// The words of a command.
 pub type Command = Vec<Vec<u8>>;
@@ -71,7 +71,7 @@ impl Program {
     /// # Errors
     /// The first difference, or what breaks in the subject.
     pub fn compare(&self, subject: &mut dyn Subject) -> Result<(), Difference> {
-        let has_digests = subject.traits().can.has_digests;
+        let Traits { is_whole, can, .. } = subject.traits();
         let mut reference = Server::placed(0, &subject.layout());
         let (mut real, mut model) = (Conversation::new(subject), Conversation::new(&mut reference));
         let at = |step: usize| move |text: String| Difference { step, text };
@@ -87,7 +87,9 @@ impl Program {
         let end = at(self.steps.len());
         real.subject.sweep().map_err(end)?;
         model.subject.sweep().map_err(end)?;
-        if has_digests {
+        if !is_whole {
+            same_records(&mut real, &mut model).map_err(end)?;
+        } else if can.has_digests {
             // What a transaction still holds is given back before.
             for connection in 0..CONNECTIONS {
                 for words in [&["RESET"][..], &["DEBUG", "DIGEST"]] {
@@ -127,6 +129,31 @@ impl Program {
         }
         text
     }
+}
+
+/// Compares the records one by one, as each region shows them.
+fn same_records(real: &mut Conversation<'_>, model: &mut Conversation<'_>) -> Result<(), String> {
+    for connection in 0..CONNECTIONS {
+        let mut same = |words: &[&str]| {
+            let (found, expected) = (real.ask(connection, words)?, model.ask(connection, words)?);
+            if found == expected {
+                return Ok(());
+            }
+            Err(format!("{words:?} on {} is {found}, not {expected}", name(connection)))
+        };
+        // What a transaction still holds is given back before.
+        same(&["RESET"])?;
+        for database in forms::DATABASES {
+            same(&["SELECT", database])?;
+            for key in forms::keys() {
+                // One of the two is refused, and the refusal says what the record is.
+                [["GET", key.as_str()], ["HGETALL", key.as_str()], ["PEXPIRETIME", key.as_str()]]
+                    .iter()
+                    .try_for_each(|words| same(words))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The name of a connection in transcripts.

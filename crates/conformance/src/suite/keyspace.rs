@@ -5,16 +5,54 @@ use std::collections::BTreeSet;
 use crate::cluster::Shape;
 use crate::conversation::{CONNECTIONS, Conversation};
 use crate::reference::Server;
+use crate::subject::Subject;
 
 /// The number of keys.
 const KEYS: usize = 150;
 
+/// The answer to a command that is about the records of several regions, whichever they are.
+const REFUSED: &str = "-ERR transaction aborted: it concerns the keys of all regions";
+
+/// Asks for the key space as a whole where that is refused, alone and in blocks.
+///
+/// # Errors
+/// A command that is answered, or that has an effect.
+fn refusals(subject: &mut dyn Subject) -> Result<(), String> {
+    let mut talk = Conversation::new(subject);
+    talk.run(0, "MSET key:1 1 key:2 2")?;
+    for number in 0..CONNECTIONS {
+        for line in
+            ["KEYS *", "SCAN 0", "RANDOMKEY", "DBSIZE", "FLUSHDB", "FLUSHALL", "SWAPDB 0 1", "DEBUG DIGEST"]
+        {
+            let reply = talk.run(number, line)?;
+            if !reply.starts_with(REFUSED) {
+                return Err(format!("{line} on {number}: {reply}"));
+            }
+            for words in ["MULTI", "SET key:1 lost", line] {
+                talk.run(number, words)?;
+            }
+            let reply = talk.run(number, "EXEC")?;
+            if !reply.starts_with(REFUSED) && !reply.starts_with("-EXECABORT") {
+                return Err(format!("a block with {line} on {number}: {reply}"));
+            }
+            let left = talk.run(number, "MGET key:1 key:2")?;
+            if left != "[\"1\" \"2\"]" {
+                return Err(format!("after {line} on {number}: {left}"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Fills a key space and looks at it whole and in parts, on every connection.
 ///
 /// # Errors
-/// What is not seen, is seen twice, or is not as the reference has it.
+/// What is not seen, is seen twice, or is not as the reference has it; a command on all of it that is not refused between regions.
 pub fn keyspace(shape: &Shape) -> Result<(), String> {
     let mut subject = shape.open();
+    if !subject.traits().is_whole {
+        return refusals(&mut *subject);
+    }
     let mut reference = Server::placed(0, &subject.layout());
     let mut real = Conversation::new(&mut *subject);
     let mut model = Conversation::new(&mut reference);

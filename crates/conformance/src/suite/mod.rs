@@ -63,9 +63,7 @@ pub fn uncovered(shapes: &[Shape]) -> Vec<String> {
         let of: Vec<&Shape> = shapes.iter().filter(|shape| shape.engine() == engine).collect();
         for kind in [Kind::Single, Kind::Partitioned, Kind::Sharded, Kind::Replicated] {
             let can = match kind {
-                Kind::Single | Kind::Sharded => true,
-                // A region shows others what clients may not take for the newest, so that the suite's commands are refused.
-                Kind::Partitioned => !engine.can().has_regions,
+                Kind::Single | Kind::Sharded | Kind::Partitioned => true,
                 Kind::Replicated => engine.can().replication.len() > 1,
             };
             if can && !of.iter().any(|shape| shape.is_like(kind)) {

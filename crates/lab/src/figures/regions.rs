@@ -301,6 +301,8 @@ pub static RMW: Experiment = Experiment {
         NOTE,
         "As in the paper: a transaction takes effect for others when the log has it (early-apply=false), and a refused attempt is made again at once \
          (backoff=none). The paper's MVOCC leaves that to its client, who asks for something else; ours tries again.",
+        "With ten of 50 records nine of ten attempts of 2PL close a circle of waits and are refused, as many as Silo refuses when it validates. An \
+         attempt that has waited costs more than one that has not, so 2PL is below Silo here.",
     ],
     ..PLAIN
 };

@@ -625,12 +625,6 @@ impl System for CommitSystem {
         self.settings.topology.is_server(node)
     }
 
-    /// A session belongs to a region.
-    fn is_of_use(&self, client_of: NodeId, node: NodeId) -> bool {
-        let topology = &self.settings.topology;
-        !topology.has_storage() || self.partition_of(client_of) == self.partition_of(node)
-    }
-
     fn takes_clients(&self, node: NodeId) -> bool {
         !self.waiting.contains(&node)
     }

@@ -296,8 +296,7 @@ fn keeps_its_promise_between_regions(engine: &str) {
     let (replicas, settings) = settings(engine, (2, 1), "storage = \"quorum\"\ncheckpoint-log-bytes = 20000");
     let mut grid = Grid::start(2, replicas, &settings);
     let promise = Promise { level: Level::StrictSerializable, cascades: false, loses: false };
-    // A session belongs to a region.
-    let doors = [0, 2].map(|node| grid.doors()[node]).to_vec();
+    let doors = [0, 1, 2, 3].map(|node| grid.doors()[node]).to_vec();
     promised_under_load(promise, &doors, 67, |load| {
         for region in [0, 1, 0, 1] {
             load.trouble(&mut grid, 30, |grid, load| {

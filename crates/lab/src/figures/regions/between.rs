@@ -238,8 +238,6 @@ const CLASSES: &str = "Each region has a client that asks for local transactions
 const SWEEP: &str = "The sheet's sweep is 7 shares at 7 delays with 2 contentions and 3 engines: 294 points, some 100 minutes. Measured is a cross of it: \
                      regions-f1 has the shares at 50 ms, regions-f2 the delays at 5%. A point is measured once, for 10 s or 200 round trips in full \
                      size (some 15 minutes each figure), for 1 s or 20 round trips in a quick run (1 to 2 minutes).";
-const IN_VAIN: &str = "With 50 records 2PL refuses more than Silo does: what may wait for a record must not wait for one that waits for another region, and at 50 ms \
-                       most of the few records are held by such. Silo's transactions find out when they validate, a round trip later, and so ask less often.";
 const MEDIANS: &str = "Claims about the latency of transactions of two regions are about medians: one that has read what was overwritten meanwhile is \
                        refused and takes as long again, which is a matter of how much is written and not of the protocol.";
 
@@ -416,7 +414,7 @@ pub static F2: Experiment = Experiment {
         });
         longer.chain(fails).chain([cores_are_free(m)]).collect()
     },
-    notes: &[CLASSES, SWEEP, MEDIANS, IN_VAIN],
+    notes: &[CLASSES, SWEEP, MEDIANS],
     more: add_kinds,
     ..PLAIN
 };
