@@ -81,7 +81,7 @@ fn classes_have_clients_of_their_own_and_increments_of_both_regions_add_up() {
     for (name, engine) in engines() {
         for (regions, multi) in [(2, 0.2), (3, 1.0)] {
             let mut line = line(name.clone(), engine, regions, 0);
-            let at = At { multi, regions, round_trip: 2.0, local_clients: 4, ..HERE };
+            let at = At { multi, regions, round_trip: 2.0, ..HERE };
             let workload = at.set(Size::Quick, &mut line).unwrap();
             // So few that 400 transactions say something of them.
             (line.threads, line.clients) = (1, 8 * usize::from(regions));
