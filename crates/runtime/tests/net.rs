@@ -454,7 +454,7 @@ fn a_peer_of_another_version_is_refused_by_either_side() {
     dialler.write_all(&newer).unwrap();
     let mut answer = Vec::new();
     dialler.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer, [&b"ORDN\x18\0\x03\x01"[..], &[Refusal::Version as u8]].concat());
+    assert_eq!(answer, [&b"ORDN\x19\0\x03\x01"[..], &[Refusal::Version as u8]].concat());
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn what_parallel_snapshots_allow_is_told_and_fresh_reads_miss_nothing() {
     let line = "x --lists 2 --ops-max 4 --read-only 0.3 --clients 20 --threads 1 --nodes 2 --latency-us 200 --txns 2000 \
                 --durability ephemeral --no-ceiling --engine ";
     for engine in ["walter", "fwkv"] {
-        let args = parse::<AppendKnobs>(&format!("{line}{engine} --option propagate-delay-us=2000"));
+        let args = parse::<AppendKnobs>(&format!("{line}{engine} --option propagate-delay-us=20000"));
         let mut point = points(&args).unwrap().remove(0);
         point.watch = true;
         let mut bench = Bench::embedded(Length::Txns(2_000), None);
