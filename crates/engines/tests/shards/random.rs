@@ -387,7 +387,12 @@ fn finish(bench: &mut Bench) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // A case is a whole run: half as many as others have, or as PROPTEST_CASES says.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 2,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn every_execution_is_the_serial_one(plan in plans()) {
