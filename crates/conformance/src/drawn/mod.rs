@@ -87,23 +87,7 @@ impl Program {
         let end = at(self.steps.len());
         real.subject.sweep().map_err(end)?;
         model.subject.sweep().map_err(end)?;
-        if !is_whole {
-            same_records(&mut real, &mut model).map_err(end)?;
-        } else if can.has_digests {
-            // What a transaction still holds is given back before.
-            for connection in 0..CONNECTIONS {
-                for words in [&["RESET"][..], &["DEBUG", "DIGEST"]] {
-                    let (found, expected) = (
-                        real.ask(connection, words).map_err(end)?,
-                        model.ask(connection, words).map_err(end)?,
-                    );
-                    if found != expected {
-                        let text = format!("{words:?} on {} is {found}, not {expected}", name(connection));
-                        return Err(end(text));
-                    }
-                }
-            }
-        }
+        same_in_the_end(&mut real, &mut model, &end_questions(is_whole, can.has_digests)).map_err(end)?;
         Ok(())
     }
 
@@ -131,25 +115,34 @@ impl Program {
     }
 }
 
-/// Compares the records one by one, as each region shows them.
-fn same_records(real: &mut Conversation<'_>, model: &mut Conversation<'_>) -> Result<(), String> {
+/// The commands by which all records are compared: by their digest, or one by one where no command is about all of them.
+fn end_questions(is_whole: bool, has_digests: bool) -> Vec<Vec<String>> {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    if is_whole {
+        return if has_digests { vec![words(&["DEBUG", "DIGEST"])] } else { Vec::new() };
+    }
+    let of_database = |database: &'static str| {
+        // One of GET and HGETALL is refused, and the refusal says what the record is.
+        let of_key =
+            move |key: String| ["GET", "HGETALL", "PEXPIRETIME"].map(|command| words(&[command, &key]));
+        std::iter::once(words(&["SELECT", database])).chain(forms::keys().flat_map(of_key))
+    };
+    forms::DATABASES.into_iter().flat_map(of_database).collect()
+}
+
+/// Asks the same over each connection. RESET ends an open transaction, which may hold records.
+fn same_in_the_end(
+    real: &mut Conversation<'_>,
+    model: &mut Conversation<'_>,
+    questions: &[Vec<String>],
+) -> Result<(), String> {
+    let reset = [vec!["RESET".to_owned()]];
     for connection in 0..CONNECTIONS {
-        let mut same = |words: &[&str]| {
-            let (found, expected) = (real.ask(connection, words)?, model.ask(connection, words)?);
-            if found == expected {
-                return Ok(());
-            }
-            Err(format!("{words:?} on {} is {found}, not {expected}", name(connection)))
-        };
-        // What a transaction still holds is given back before.
-        same(&["RESET"])?;
-        for database in forms::DATABASES {
-            same(&["SELECT", database])?;
-            for key in forms::keys() {
-                // One of the two is refused, and the refusal says what the record is.
-                [["GET", key.as_str()], ["HGETALL", key.as_str()], ["PEXPIRETIME", key.as_str()]]
-                    .iter()
-                    .try_for_each(|words| same(words))?;
+        for words in reset.iter().chain(questions) {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let (found, expected) = (real.ask(connection, &words)?, model.ask(connection, &words)?);
+            if found != expected {
+                return Err(format!("{words:?} on {} is {found}, not {expected}", name(connection)));
             }
         }
     }

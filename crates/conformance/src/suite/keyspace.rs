@@ -47,7 +47,7 @@ fn refusals(subject: &mut dyn Subject) -> Result<(), String> {
 /// Fills a key space and looks at it whole and in parts, on every connection.
 ///
 /// # Errors
-/// What is not seen, is seen twice, or is not as the reference has it; a command on all of it that is not refused between regions.
+/// A record that is not seen, is seen twice, or is not as the reference has it; a command on all records that is not refused between regions.
 pub fn keyspace(shape: &Shape) -> Result<(), String> {
     let mut subject = shape.open();
     if !subject.traits().is_whole {

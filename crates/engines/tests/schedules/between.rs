@@ -406,7 +406,7 @@ fn no_space(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     let (x, y) = (w.list_in(0, 0), w.list_in(1, 0));
     let a = w.led_by(0);
     w.members(1).into_iter().for_each(|member| w.fill(member, true));
-    // What B has reserved is used up.
+    // Stamps above the ceiling of B are needed by then.
     w.run(millis(500));
     let m = w.ask(a, &[Do::Append(x), Do::Append(y)]);
     w.run(millis(8_000));

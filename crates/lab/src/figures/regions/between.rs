@@ -25,7 +25,7 @@ use crate::table::{Cell, Table};
 pub(super) const LOCAL_CLIENTS: usize = 1;
 /// From a server to its storage nodes, one way: the longest acknowledgement of the sheet's, as the regions share the cores.
 pub(super) const STORAGE: Micros = Micros(500);
-/// The same with up to four regions on these cores, beyond the sheet's.
+/// The way to the storage nodes where up to four regions share these cores: longer than the sheet has it.
 const STORAGE_OF_MANY: Micros = Micros(2_000);
 /// Those that ask for transactions of two regions, with few records and with many. With few they would mostly wait for each other.
 const MULTI_CLIENTS: [usize; 2] = [4, 32];

@@ -132,8 +132,10 @@ pub static F5: Experiment = Experiment {
         engines().into_iter().flat_map(of).chain([cores_are_free(m)]).collect()
     },
     notes: &[
-        "Each region has a client for transactions of its own warehouses and 8 for those with a warehouse of another region, which are held to the share          of the place as far as they reach. A warehouse has 1,000 items in a quick run and 10,000 in a full one, and 30 customers in each district.",
-        "A transaction of two regions keeps its warehouse or its district from others until both regions have promised: local transactions of that warehouse          wait for some 50 ms, however few records it has.",
+        "Each region has a client for transactions of its own warehouses and 8 for those with a warehouse of another region, which are held to the share \
+         of the place as far as they reach. A warehouse has 1,000 items in a quick run and 10,000 in a full one, and 30 customers in each district.",
+        "A transaction of two regions keeps its warehouse or its district from others until both regions have promised: local transactions of that warehouse \
+         wait for some 50 ms, however few records it has.",
         "The audit names the rows of a warehouse, as no transaction reads the tables of two regions: rows that nothing leads to would not be found.",
     ],
     more: |_, m, summary| {
