@@ -1,9 +1,9 @@
 //! Runs `ordain lab`: measures the points of figures in turns, and writes the page, the pictures and the data.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use super::registry::{FIGURES, Figure, find};
 use super::{Experiment, LabCommand, ListArgs, Measured, Paper, RunArgs, Shape, Size, Summary};
 use crate::bench::{Bench, scratch};
 use crate::conditions::caption;
+use crate::disturbance::State;
 use crate::embedded::Length;
 use crate::host::Host;
 use crate::html::{self, Block, Page, Section};
@@ -106,6 +107,21 @@ struct Planned {
     points: Vec<FigurePoint>,
 }
 
+impl Planned {
+    /// The time of all its runs, if none has to be measured for longer.
+    fn length(&self, args: &RunArgs, size: Size) -> Duration {
+        let measure = |point: &FigurePoint| point.measure.unwrap_or_else(|| (self.experiment.measure)(size));
+        let once: Duration = self.points.iter().map(|point| size.warmup() + measure(point)).sum();
+        once * args.repetitions(self.experiment, size) as u32
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} points", self.figure.id, self.points.len())
+    }
+}
+
 /// Makes up the points of figures, and sets the options that were given.
 fn plan(args: &RunArgs, size: Size, host: &Host) -> anyhow::Result<Vec<Planned>> {
     let mut planned = Vec::new();
@@ -141,15 +157,13 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
     scratch(args.data_dir.as_deref()).map(drop)?;
     let planned = plan(args, size, &host)?;
-    let length = planned.iter().map(|Planned { experiment, points, .. }| {
-        let measure = |point: &FigurePoint| point.measure.unwrap_or_else(|| (experiment.measure)(size));
-        let once: Duration = points.iter().map(|point| size.warmup() + measure(point)).sum();
-        once * args.repetitions(experiment, size) as u32
-    });
-    let mut progress = Progress::new(length.sum());
+    let mut progress = Progress::new(planned.iter().map(|planned| planned.length(args, size)).sum());
     let mut outcomes = Vec::new();
+    let number = planned.len();
     let measure_all = || -> anyhow::Result<()> {
-        for Planned { figure, experiment, points } in planned {
+        for (before, planned) in planned.into_iter().enumerate() {
+            progress.begin(format!("{} of {number}: {planned}", before + 1));
+            let Planned { figure, experiment, points } = planned;
             let mut here = Here::new(args, size, experiment, &mut progress);
             let repetitions = args.repetitions(experiment, size);
             let mut measured = interleaved(&points, repetitions, experiment.with_ceiling, &mut here)
@@ -198,6 +212,9 @@ fn report(args: &RunArgs, size: Size, host: &Host, outcomes: &[Outcome]) -> anyh
 /// So many times as long a point is measured at most, if too little is committed in its time.
 const LONGER: u32 = 20;
 
+/// So many times a run that was disturbed is done again at most: the last one counts.
+const AGAIN: usize = 2;
+
 /// Measures the points of a figure on this machine.
 struct Here<'a> {
     bench: Bench,
@@ -225,9 +242,16 @@ impl Measure for Here<'_> {
         let (warmup, measure) = (self.warmup, point.measure.unwrap_or(self.measure));
         self.bench.length = Length::Time { warmup, measure };
         self.bench.longest = measure * LONGER;
-        let run = self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
+        let mut run =
+            || self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
+        let mut last = run();
+        for _ in 0..AGAIN {
+            if last.as_ref().is_ok_and(|run| run.disturbance.state == State::Disturbed) {
+                last = run();
+            }
+        }
         self.progress.advance(warmup + measure);
-        run
+        last
     }
 
     fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {

@@ -65,13 +65,13 @@ pub struct RunArgs {
     /// The figures by name, or all that this version can run
     #[arg(required = true, value_name = "NAME|all")]
     pub names: Vec<String>,
-    /// Seconds a point, small databases: the default
+    /// Seconds a point, small databases, one run of each: the default
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
     /// The papers' database sizes, long runs, five repetitions
     #[arg(long)]
     pub full: bool,
-    /// Runs of each point, of which the median counts [default: the figure's, three or five mostly]
+    /// Runs of each point, of which the median counts [default: one of --quick, the figure's of --full, five mostly]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     pub repetitions: Option<u16>,
     /// Directory of the page: index.html, and an SVG and a JSON file for each figure
@@ -194,7 +194,7 @@ impl Size {
 
     /// The number of runs of each point.
     pub fn repetitions(self) -> usize {
-        self.pick(3, 5)
+        self.pick(1, 5)
     }
 
     /// The number of records, where the paper has so many.

@@ -51,7 +51,6 @@ pub static A: Experiment = Experiment {
     },
     // Long enough for auto to find out.
     measure: |size| size.measure().max(Duration::from_secs(10)),
-    repetitions: |size| size.pick(1, size.repetitions()),
     plots: &[Picture { kind: Kind::Bars, ..PICTURE }],
     is_ours: true,
     shapes: |m| {

@@ -390,7 +390,6 @@ pub static WAL: Experiment = Experiment {
     title: "Bytes of a region's log",
     subtitle: "10 read-modify-writes of a region's own records; keys and values are numbers, as in the paper",
     setting: |_, contention, line| workload(line, contention, 10, 0.0),
-    repetitions: |size| size.pick(1, size.repetitions()),
     plots: &[
         Picture { y: ("record", "B", LINEAR), kind: Kind::Bars, series: record_bytes, ..PICTURE },
         Picture {
