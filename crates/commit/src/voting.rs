@@ -665,15 +665,16 @@ impl Voting {
         *self = Voting::default();
     }
 
-    /// Messages to a region or from it may be lost, or it is led in another term: what it may lack is said again.
+    /// Messages to a region or from it may be lost, or it is led in another term: what it may lack of what is promised here is
+    /// said again, and its own word asked for. Of what is refused nothing is said: there may be many, and as many messages may be
+    /// more than the way there takes, which disturbs it anew. Whoever has promised asks, as here.
     pub fn disturbed(&mut self, partition: PartitionId, desk: &mut Desk<'_>) {
         let is_there = |poll: &Poll| poll.participants.iter().any(|lead| lead.partition == partition);
+        let promised = |poll: &Poll| is_there(poll) && matches!(poll.stage, Stage::Promised(_));
         let its: Vec<(AttemptId, Said)> = self
             .polls
             .iter()
-            .filter(|(_, poll)| {
-                is_there(poll) && matches!(poll.stage, Stage::Promised(_) | Stage::Refused(_))
-            })
+            .filter(|(_, poll)| promised(poll))
             .map(|(of, poll)| (*of, poll.said()))
             .collect();
         for (of, said) in its {

@@ -351,3 +351,22 @@ fn the_next_incarnation_of_who_has_locked_is_not_called() {
     assert!(w.regions[2].running.is_empty(), "it has locked nothing");
     assert_eq!(w.end(of).map(|outcomes| outcomes.contains(&Some(true))), Ok(false));
 }
+
+#[test]
+fn a_disturbed_way_is_not_flooded_with_what_was_refused() {
+    let mut w = World::new(Bugs::NONE);
+    // Of what the initiator has promised, region 1 refuses all but one, and all that it says is lost.
+    let all: Vec<AttemptId> = (0..50).map(|_| w.initiated()).collect();
+    all.iter().for_each(|_| w.finish(0, 0, true));
+    w.sync(0);
+    w.carry(0, 1);
+    all.iter().skip(1).for_each(|_| w.finish(1, 0, false));
+    w.promise(1);
+    w.lose(1, 0);
+    w.disturb(1, 0);
+    // As many words as it has refusals may be more than the way takes, and disturb it anew.
+    let said = w.links.iter().filter(|sent| sent.to.partition == PartitionId(0)).count();
+    assert_eq!(said, 2, "a yes, and a question");
+    // The initiator asks for what it has promised.
+    assert_eq!(w.end(all[0]), Ok([Some(false), None, None]));
+}
