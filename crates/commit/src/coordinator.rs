@@ -199,8 +199,17 @@ impl Coordinator {
             return true;
         }
         // A retry joins the attempt that is under way.
-        let live = self.requests.get(&(session, request)).and_then(|id| self.live.get_mut(id));
-        live.map(|live| live.askers.push(asker)).is_some()
+        let number = self.requests.get(&(session, request)).copied();
+        let Some((number, live)) = number.and_then(|number| Some((number, self.live.get_mut(&number)?)))
+        else {
+            return false;
+        };
+        // Of one that is promised the clients before were told that its end is not known.
+        if live.askers.is_empty() && live.is_in_doubt() {
+            self.agenda.set(number, desk.elapsed().plus(GIVE_UP_AFTER));
+        }
+        live.askers.push(asker);
+        true
     }
 
     /// Adds a transaction; answers its number, unless there are too many.
@@ -702,9 +711,10 @@ impl Coordinator {
         while let Some(number) = self.agenda.pop(desk.elapsed()) {
             match self.live.get(&number).map(|live| &live.state) {
                 Some(State::Waiting) => self.begin_attempt(number, desk),
-                Some(State::Deciding { .. }) | None => {}
+                None => {}
                 // Planted, BOUNDED.
                 Some(_) if desk.site.bugs.has(Bug::WaitForEver) => {}
+                Some(State::Deciding { .. }) => self.leave_in_doubt(number),
                 Some(State::Open(None)) => self.lose(number, Abort::Idle, desk),
                 Some(_) => self.retry_later(number, Abort::LockTimeout, desk),
             }

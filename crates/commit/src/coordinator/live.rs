@@ -81,6 +81,12 @@ impl Live {
         self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
     }
 
+    /// True if this region has promised it for a client, and waits for the votes of others.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        matches!(self.state, State::Deciding { .. })
+            && self.part.as_ref().is_some_and(|part| part.does == Does::Initiate)
+    }
+
     /// True if a region is to say something before the attempt can be promised here: all of those that the initiator asks, and the initiator itself,
     /// once what is written here is locked.
     pub(super) fn needs_region(&self, region: PartitionId) -> bool {

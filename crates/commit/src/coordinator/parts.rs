@@ -26,7 +26,7 @@ use ordain_model::{
     OutcomeStatus, PartitionId, Version,
 };
 
-use super::{Asker, Coordinator, Live, State};
+use super::{Asker, Coordinator, GIVE_UP_AFTER, Live, NOWHERE, State};
 use crate::agreed::Agreed;
 use crate::desk::Desk;
 use crate::entry::{Among, Content, Entry, Hold, Prepare};
@@ -126,7 +126,8 @@ impl Coordinator {
         let Some(own) = desk.lead else { return false };
         let mut participants = vec![own];
         for by in elsewhere.keys().copied() {
-            let Some((_, lead)) = desk.leaders.of(by) else {
+            // What is promised for a region that is away holds its keys until that is back.
+            let Some((_, lead)) = desk.leaders.reached(by) else {
                 live.no = Some(No { by, reason: Abort::Unavailable });
                 return false;
             };
@@ -280,11 +281,16 @@ impl Coordinator {
         };
         let Some(part) = &mut live.part else { return };
         let stamp = ready.bounds.from;
-        self.agenda.cancel(number);
         live.age = stamp;
         let (session, reply) = match part.does {
-            Does::Initiate => (ready.commit.session, ready.commit.reply),
-            Does::Validate | Does::Check => (None, Vec::new()),
+            Does::Initiate => {
+                self.agenda.set(number, desk.elapsed().plus(GIVE_UP_AFTER));
+                (ready.commit.session, ready.commit.reply)
+            }
+            Does::Validate | Does::Check => {
+                self.agenda.cancel(number);
+                (None, Vec::new())
+            }
         };
         // Nobody asks again for the reply of what is of no session.
         let kept = if session.is_some() { reply.clone() } else { Vec::new() };
@@ -298,6 +304,15 @@ impl Coordinator {
         desk.append(ready.now, Content::Prepare(prepare));
         self.voting.promise(of, desk);
         self.take_verdicts(desk);
+    }
+
+    /// What this region has promised for a client has been in doubt for too long: the client hears that its end is not known. It goes
+    /// on for whoever asks again under its number.
+    pub(super) fn leave_in_doubt(&mut self, number: u64) {
+        let askers = self.live.get_mut(&number).map(|live| std::mem::take(&mut live.askers));
+        for asker in askers.into_iter().flatten() {
+            self.answer(asker, OutcomeStatus::Unknown, NOWHERE, |_| {});
+        }
     }
 
     /// A promise of this region stands in the log.

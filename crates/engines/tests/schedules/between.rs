@@ -371,6 +371,33 @@ fn away(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     w.end()
 }
 
+/// A initiates M when B is cut off and nobody knows, and N once that is known. The clients of both hear of it in time, and nothing is promised for N.
+fn cut_off(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    let mut w = World::regions(engine, 2, bugs);
+    let lists = [0, 1].map(|n| (w.list_in(0, n), w.list_in(1, n)));
+    let a = w.led_by(0);
+    w.isolate(1);
+    let [m, n] = lists.map(|(x, y)| {
+        let txn = w.ask(a, &[Do::Append(x), Do::Append(y)]);
+        w.run(millis(8_000));
+        w.miss(1);
+        txn
+    });
+    let heard = [m, n].map(|txn| w.answer(txn).map(|answer| answer.status));
+    if heard != [Some(OutcomeStatus::Unknown), Some(OutcomeStatus::Busy)] {
+        return Err(format!("after eight seconds clients have heard {heard:?}"));
+    }
+    assert_eq!(in_doubt(&w, a), 1, "of M alone");
+    w.heal(1);
+    w.until("M's outcome", |w| in_doubt(w, a) == 0);
+    w.end()
+}
+
+#[test]
+fn clients_hear_in_time_of_a_region_that_is_cut_off() {
+    demand_of(&ENGINES, cut_off, Bug::WaitForEver);
+}
+
 #[test]
 fn scenario_25_a_region_that_is_cut_off_in_doubt_hears_of_the_outcome_when_it_is_back() {
     demand_of(&ENGINES, away, Bug::GrantLockEarly);

@@ -210,7 +210,7 @@ impl World {
         let numbers: Vec<u16> = own.roles.keys().copied().collect();
         numbers.into_iter().for_each(|role| self.step(Address { node, role }, Event::Start));
         for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
-            self.tell_fresh(node, other);
+            self.tell(node, other, PeerState::Fresh);
         }
     }
 
@@ -266,7 +266,7 @@ impl World {
         });
         self.start(node);
         for other in (0..self.settings.topology.nodes()).map(NodeId).filter(|other| *other != node) {
-            self.tell_fresh(other, node);
+            self.tell(other, node, PeerState::Fresh);
         }
     }
 
@@ -331,15 +331,15 @@ impl World {
             Due::Timer { .. } | Due::Disk { .. } => false,
         };
         self.due.retain(|_, due| !is_between(due));
-        pairs.into_iter().for_each(|(node, other)| self.tell_fresh(node, other));
+        pairs.into_iter().for_each(|(node, other)| self.tell(node, other, PeerState::Fresh));
     }
 
-    /// Tells a node that a stream to another has begun.
-    fn tell_fresh(&mut self, node: NodeId, other: NodeId) {
+    /// Tells a node of the state of its stream with another.
+    fn tell(&mut self, node: NodeId, other: NodeId, state: PeerState) {
         let settings = NodeSettings { node, ..self.settings.clone() };
         for role in self.family.peer_watchers(&settings) {
             let at = Address { node, role };
-            let change = PeerChange { node: other, state: PeerState::Fresh };
+            let change = PeerChange { node: other, state };
             self.push(WITHIN, Due::Deliver { from: at, to: at, message: Box::new(Message::Peer(change)) });
         }
     }

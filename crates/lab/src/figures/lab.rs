@@ -13,7 +13,6 @@ use super::registry::{FIGURES, Figure, find};
 use super::{Experiment, LabCommand, ListArgs, Measured, Paper, RunArgs, Shape, Size, Summary};
 use crate::bench::{Bench, scratch};
 use crate::conditions::caption;
-use crate::disturbance::State;
 use crate::embedded::Length;
 use crate::host::Host;
 use crate::html::{self, Block, Page, Section};
@@ -212,9 +211,6 @@ fn report(args: &RunArgs, size: Size, host: &Host, outcomes: &[Outcome]) -> anyh
 /// So many times as long a point is measured at most, if too little is committed in its time.
 const LONGER: u32 = 20;
 
-/// So many times a run that was disturbed is done again at most: the last one counts.
-const AGAIN: usize = 2;
-
 /// Measures the points of a figure on this machine.
 struct Here<'a> {
     bench: Bench,
@@ -242,16 +238,9 @@ impl Measure for Here<'_> {
         let (warmup, measure) = (self.warmup, point.measure.unwrap_or(self.measure));
         self.bench.length = Length::Time { warmup, measure };
         self.bench.longest = measure * LONGER;
-        let mut run =
-            || self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
-        let mut last = run();
-        for _ in 0..AGAIN {
-            if last.as_ref().is_ok_and(|run| run.disturbance.state == State::Disturbed) {
-                last = run();
-            }
-        }
+        let run = self.bench.measure(&point.point, self.seed_of(repetition), repetition, self.progress);
         self.progress.advance(warmup + measure);
-        last
+        run
     }
 
     fn ceiling(&mut self, point: &FigurePoint, repetition: usize) -> anyhow::Result<Run> {

@@ -138,7 +138,7 @@ fn steady_seeds_answer_most_requests_in_batches_of_eight_or_more() {
 #[test]
 fn large_seeds_have_batches_of_thousands_of_fragments_and_faults() {
     for shape in [SHAPES[0], SHAPES[2], SHAPES[5]] {
-        let figures = figures_of("large", &[shape, &["--shards", "3"]].concat(), 0..9);
+        let figures = figures_of("large", &[shape, &["--shards", "3"]].concat(), 0..6);
         let unknown = middle(&figures, |run| run.unknown_percent);
         assert!(unknown <= 33.3, "{shape:?}: {unknown}% unknown");
         let fragments = figures.iter().map(|run| run.batch_fragments_max).max();
@@ -226,15 +226,13 @@ fn an_operator_aborts_what_ends_nodes_and_all_members_agree() {
             &[],
         ] {
             let args = args(&[&["--operator", "--engine", engine], flags].concat());
-            for seed in 0..2 {
-                let report = simulate(&args, seed, None).unwrap();
-                assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, seed));
-                ends += report.counts.ends;
-                operations += report.counts.operations;
-                heeds += report.counts.heeds;
-            }
+            let report = simulate(&args, 0, None).unwrap();
+            assert!(report.verdict.is_ok(), "{report}\nreproduce: {}", reproduce(&args, 0));
+            ends += report.counts.ends;
+            operations += report.counts.operations;
+            heeds += report.counts.heeds;
         }
-        assert!(ends > 10 && operations > 6 && heeds > 6, "{engine}: {ends} {operations} {heeds}");
+        assert!(ends > 5 && operations > 3 && heeds > 3, "{engine}: {ends} {operations} {heeds}");
     }
 }
 
@@ -346,9 +344,7 @@ fn demand_level(engine: &str, of: u64) {
 fn interactive_transactions_keep_their_level_with_all_faults() {
     for engine in ["no-wait", "wait-die", "timestamp", "mvcc", "maat", "occ-2pc", "walter", "fwkv"] {
         for (seed, shape) in
-            [&["--partitions", "2"][..], &["--replicas", "3"], &["--partitions", "2", "--replicas", "3"]]
-                .into_iter()
-                .enumerate()
+            [&["--replicas", "3"][..], &["--partitions", "2", "--replicas", "3"]].into_iter().enumerate()
         {
             let flags = ["--engine", engine, "--clients-speak", "steps", "--txns", "200"];
             let (with, seed) = (args(&[&flags, shape].concat()), seed as u64);
@@ -420,7 +416,7 @@ fn mvcc_is_serializable_in_the_order_of_stamps_with_all_faults() {
 /// Its stamps are chosen when attempts commit; the checker holds it to their order, and to that of sessions.
 #[test]
 fn maat_is_serializable_in_the_order_of_stamps_with_all_faults() {
-    demand_level("maat", 6);
+    demand_level("maat", 8);
 }
 
 #[test]
@@ -755,7 +751,7 @@ fn demand_deposed(engine: &[&str], shapes: [(&str, std::ops::Range<u64>); 2]) {
 fn leaders_lose_their_power_while_they_live_and_get_it_back() {
     demand_deposed(&[], [("1", 0..3), ("2", 3..6)]);
     for engine in ["no-wait", "wait-die"] {
-        demand_deposed(&["--engine", engine], [("1", 0..6), ("2", 6..12)]);
+        demand_deposed(&["--engine", engine], [("1", 0..4), ("2", 6..10)]);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ordain_commit::CommitEngine;
 use ordain_model::{Front, GatewayId, Layout, Micros, OpenId, Options, Step};
-use ordain_role::{Bugs, NodeId, Topology};
+use ordain_role::{Bugs, NodeId, PeerState, Topology};
 
 use super::{BETWEEN, Do, Ticket, WITHIN, World};
 
@@ -42,6 +42,14 @@ impl World {
     pub fn isolate(&mut self, region: usize) {
         let ways = self.ways_out_of(region);
         self.severed.extend(ways.iter().flat_map(|(a, b)| [(*a, *b), (*b, *a)]));
+    }
+
+    /// The nodes of a region and all others find that they have not heard of each other for long.
+    pub fn miss(&mut self, region: usize) {
+        for (a, b) in self.ways_out_of(region) {
+            self.tell(a, b, PeerState::Lost);
+            self.tell(b, a, PeerState::Lost);
+        }
     }
 
     /// Ends what [`World::isolate`] has begun.
