@@ -200,16 +200,7 @@ impl Coordinator {
         }
         // A retry joins the attempt that is under way.
         let number = self.requests.get(&(session, request)).copied();
-        let Some((number, live)) = number.and_then(|number| Some((number, self.live.get_mut(&number)?)))
-        else {
-            return false;
-        };
-        // Of one that is promised the clients before were told that its end is not known.
-        if live.askers.is_empty() && live.is_in_doubt() {
-            self.agenda.set(number, desk.elapsed().plus(GIVE_UP_AFTER));
-        }
-        live.askers.push(asker);
-        true
+        number.is_some_and(|number| self.join(number, asker, desk.elapsed()))
     }
 
     /// Adds a transaction; answers its number, unless there are too many.

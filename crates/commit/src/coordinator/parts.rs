@@ -315,6 +315,16 @@ impl Coordinator {
         }
     }
 
+    /// A client asks again for what is under way, if it is.
+    pub(super) fn join(&mut self, number: u64, asker: Asker, now: Micros) -> bool {
+        let Some(live) = self.live.get_mut(&number) else { return false };
+        if live.askers.is_empty() && live.is_in_doubt() {
+            self.agenda.set(number, now.plus(GIVE_UP_AFTER));
+        }
+        live.askers.push(asker);
+        true
+    }
+
     /// A promise of this region stands in the log.
     pub fn promised(&mut self, entry: &Entry, prepare: &Prepare, among: &Among, desk: &mut Desk<'_>) {
         let durable = self.answers.durable();
