@@ -43,6 +43,8 @@ const LAYERS: &[Row] = &[
     // Records, input log, commands, workloads: none knows what a transaction is for.
     row("store",     &["model"], &[]),
     row("log",       &["model", "role"], &["fuzz"]),
+    // Contents of records that lie on disk, beside memory.
+    row("value-log", &["model", "role"], &["log"]),
     // The state at the end of an epoch, in a file.
     row("checkpoint", &["model", "role"], &["log"]),
     // The interpreter of scripts: it knows values and budgets, and no record.

@@ -10,9 +10,10 @@ mod tests;
 
 use std::sync::Arc;
 
+use crate::away::Away;
 use crate::expiry::Expiry;
 use crate::ids::Millis;
-use crate::value::{HashValue, Value};
+use crate::value::{AWAY, HashValue, Value};
 use crate::wire::{Codec, Reader};
 
 pub use change::CellMut;
@@ -53,6 +54,16 @@ impl Cell {
     pub fn string(&self) -> Option<&[u8]> {
         match &self.value {
             Some(Value::String(bytes)) => Some(bytes),
+            Some(Value::Away(_)) => panic!("{AWAY}"),
+            _ => None,
+        }
+    }
+
+    /// The content that is not in memory, if the record's is not.
+    #[inline]
+    pub fn away(&self) -> Option<&Arc<Away>> {
+        match &self.value {
+            Some(Value::Away(away)) => Some(away),
             _ => None,
         }
     }
@@ -61,6 +72,7 @@ impl Cell {
     pub fn hash(&self) -> Option<&HashValue> {
         match &self.value {
             Some(Value::Hash(hash)) => Some(hash),
+            Some(Value::Away(_)) => panic!("{AWAY}"),
             _ => None,
         }
     }

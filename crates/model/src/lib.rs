@@ -12,6 +12,7 @@
 //! are the oracle for every engine.
 
 pub mod args;
+mod away;
 pub mod backoff;
 pub mod batch;
 pub mod cell;
@@ -61,6 +62,7 @@ pub mod value;
 pub mod wire;
 
 pub use args::{ArgIter, Args, ArgsBuilder};
+pub use away::{Away, ValueFile};
 pub use backoff::Backoff;
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};

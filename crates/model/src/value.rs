@@ -11,6 +11,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
+use crate::away::Away;
 use crate::compact;
 use crate::wire::Reader;
 
@@ -22,14 +23,20 @@ pub enum Value {
     /// Fields and their values. Shared, so that shipping it to a reader on another shard costs nothing; the
     /// holder of the exclusive lock is the only owner and changes it in place.
     Hash(Arc<HashValue>),
+    /// A content that lies on disk: what can be told of it. Nobody reads or changes it so; it is fetched before.
+    Away(Arc<Away>),
 }
+
+/// Whoever runs fragments has asked whether a content is away.
+pub(crate) const AWAY: &str = "a content that lies on disk was to be read";
 
 impl Value {
     /// The name TYPE answers.
-    pub const fn type_name(&self) -> &'static str {
+    pub fn type_name(&self) -> &'static str {
         match self {
             Value::String(_) => "string",
             Value::Hash(_) => "hash",
+            Value::Away(away) => away.type_name(),
         }
     }
 
@@ -39,10 +46,14 @@ impl Value {
             Value::String(bytes) => xxh3_128(bytes),
             // The constant distinguishes a hash whose sum is 0 from a string.
             Value::Hash(hash) => hash.content.wrapping_add(0x6861_7368),
+            Value::Away(away) => away.content_hash(),
         }
     }
 
     /// Appends an encoding of the value, order and representation included.
+    ///
+    /// # Panics
+    /// Here and in [`Value::encode_compact`], if the content is away.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(out, |out, len| out.extend_from_slice(&(len as u32).to_le_bytes()));
     }
@@ -71,6 +82,7 @@ impl Value {
                     text(out, value);
                 }
             }
+            Value::Away(_) => panic!("{AWAY}"),
         }
     }
 
@@ -120,6 +132,7 @@ impl Value {
         match self {
             Value::String(bytes) => bytes.len(),
             Value::Hash(hash) => hash.bytes + 8 * hash.len,
+            Value::Away(away) => away.weight(),
         }
     }
 
@@ -128,6 +141,7 @@ impl Value {
         match self {
             Value::String(bytes) => bytes.capacity(),
             Value::Hash(hash) => size_of::<HashValue>() + hash.bytes + 48 * hash.len,
+            Value::Away(_) => Away::BYTES,
         }
     }
 }

@@ -205,7 +205,7 @@ impl Queue {
         );
         let first = (self.numbers.start % CHUNK as u64) as usize;
         for (n, Older { cell, .. }) in chunks().flat_map(|chunk| chunk.iter()).enumerate() {
-            let is_buffer = || cell.string().is_some() && heap_bytes(cell) <= BUFFER_MAX;
+            let is_buffer = || matches!(cell.value, Some(Value::String(_))) && heap_bytes(cell) <= BUFFER_MAX;
             assert!((first..first + self.len()).contains(&n) || *cell == Cell::ABSENT || is_buffer());
         }
     }

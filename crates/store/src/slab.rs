@@ -4,7 +4,7 @@
 //! a long key: key, lock word, version and the cell's header (calvin.md, section 9). A chunk is filled as it
 //! is needed and never copied, so adding a record costs the same at a thousand and at a hundred million.
 
-use ordain_model::{Cell, Db, Gsn, KeyHash, Placement};
+use ordain_model::{Cell, Db, Gsn, KeyHash, Placement, Value};
 
 use crate::RecordId;
 use crate::fetch::fetch_bytes;
@@ -30,17 +30,19 @@ pub(crate) struct Record {
 /// for the discriminant alone. What the record held before is elsewhere (`versions.rs`), as few have any at a time;
 /// the mark tells without a look there that the newest of that was not replaced by a certain epoch.
 ///
-/// Beside it stands whether the record is noted as one whose content is not in the digest (`totals.rs`): with the length of a
-/// short key, as its highest bit.
+/// Beside it stand whether the record is noted as one whose content is not in the digest (`totals.rs`), and whether it was used of late
+/// (`away.rs`): with the length of a short key, as its highest bits.
 #[derive(Debug)]
 enum Head {
     Vacant { next: Option<RecordId>, is_noted: bool },
     Short { lock: u32, db: Db, mark: u8, len: u8, key: [u8; SHORT_KEY] },
-    Long { lock: u32, db: Db, mark: u8, is_noted: bool, key: Box<[u8]> },
+    Long { lock: u32, db: Db, mark: u8, flags: u8, key: Box<[u8]> },
 }
 
-/// The bit of a short key's length that says whether the record is noted.
+/// The bits of a short key's length, and of the flags of a long one, that say whether the record is noted, and whether it was used.
 const NOTED: u8 = 0x80;
+const USED: u8 = 0x40;
+const FLAGS: u8 = NOTED | USED;
 
 const _: () = assert!(size_of::<Record>() == 64 && size_of::<Head>() == 24);
 
@@ -53,7 +55,7 @@ impl Record {
             bytes[..key.len()].copy_from_slice(key);
             Head::Short { lock: 0, db, mark: 0, len: key.len() as u8, key: bytes }
         } else {
-            Head::Long { lock: 0, db, mark: 0, is_noted: false, key: key.into() }
+            Head::Long { lock: 0, db, mark: 0, flags: 0, key: key.into() }
         };
         Record { cell: Cell::ABSENT, version: Gsn::NONE, head }
     }
@@ -64,7 +66,7 @@ impl Record {
         match &self.head {
             Head::Short { db: d, len, key: k, .. } => {
                 *d == db
-                    && (*len & !NOTED) as usize == key.len()
+                    && (*len & !FLAGS) as usize == key.len()
                     && k.get(..key.len()).is_some_and(|k| is_same(k, key))
             }
             Head::Long { db: d, key: k, .. } => *d == db && **k == *key,
@@ -79,7 +81,7 @@ impl Record {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match &self.head {
-            Head::Short { len, key, .. } => &key[..(*len & !NOTED) as usize],
+            Head::Short { len, key, .. } => &key[..(*len & !FLAGS) as usize],
             Head::Long { key, .. } => key,
             Head::Vacant { .. } => unreachable!("{STALE}"),
         }
@@ -136,23 +138,43 @@ impl Record {
     #[inline]
     pub(crate) fn is_noted(&self) -> bool {
         match &self.head {
-            Head::Short { len, .. } => len & NOTED != 0,
-            Head::Long { is_noted, .. } | Head::Vacant { is_noted, .. } => *is_noted,
+            Head::Short { len: flags, .. } | Head::Long { flags, .. } => flags & NOTED != 0,
+            Head::Vacant { is_noted, .. } => *is_noted,
         }
     }
 
     #[inline]
     pub(crate) fn note(&mut self, to: bool) {
         match &mut self.head {
-            Head::Short { len, .. } => *len = *len & !NOTED | if to { NOTED } else { 0 },
-            Head::Long { is_noted, .. } | Head::Vacant { is_noted, .. } => *is_noted = to,
+            Head::Short { len: flags, .. } | Head::Long { flags, .. } => {
+                *flags = *flags & !NOTED | if to { NOTED } else { 0 };
+            }
+            Head::Vacant { is_noted, .. } => *is_noted = to,
         }
+    }
+
+    /// Notes that the record is used.
+    #[inline]
+    pub(crate) fn set_used(&mut self) {
+        if let Head::Short { len: flags, .. } | Head::Long { flags, .. } = &mut self.head {
+            *flags |= USED;
+        }
+    }
+
+    /// Whether the record was used since this was asked last.
+    pub(crate) fn take_used(&mut self) -> bool {
+        let (Head::Short { len: flags, .. } | Head::Long { flags, .. }) = &mut self.head else {
+            return false;
+        };
+        let was_used = *flags & USED != 0;
+        *flags &= !USED;
+        was_used
     }
 
     /// Has what lies outside the record's line on its way to the cache.
     #[inline]
     pub(crate) fn fetch_heap(&self) {
-        if let Some(value) = self.cell.string() {
+        if let Some(Value::String(value)) = &self.cell.value {
             fetch_bytes(value);
         }
         if let Head::Long { key, .. } = &self.head {
@@ -278,10 +300,14 @@ impl Slab {
         self.chunks.iter().flatten().filter(|record| !record.is_vacant())
     }
 
+    /// How many places there are, vacant ones included.
+    pub(crate) fn places(&self) -> usize {
+        self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
+    }
+
     /// Bytes of memory used so far, those of keys and values beside the records excluded.
     pub(crate) fn bytes(&self) -> usize {
-        let places = self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len());
-        places * size_of::<Record>()
+        self.places() * size_of::<Record>()
     }
 }
 

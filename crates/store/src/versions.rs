@@ -213,7 +213,9 @@ impl Versions {
     #[inline]
     pub(crate) fn fetch_content(&self, record: RecordId) -> bool {
         let newest = self.newest(record).map(|number| self.queue.get(number));
-        newest.and_then(|older| older.cell.string()).into_iter().for_each(fetch_bytes);
+        if let Some(Value::String(bytes)) = newest.and_then(|older| older.cell.value.as_ref()) {
+            fetch_bytes(bytes);
+        }
         newest.is_some()
     }
 

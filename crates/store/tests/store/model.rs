@@ -1,12 +1,15 @@
 //! The store against a plain ordered map that does what the reference executor's does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ordain_model::children::child_key;
 use ordain_model::key::SLOTS;
 use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
-use ordain_model::{Cell, CellMut, Db, Digest, Gsn, KeyHash, Millis, Position, Table, Value};
+use ordain_model::{
+    Away, Cell, CellMut, Db, Digest, Gsn, KeyHash, Millis, Position, Table, Value, ValueFile,
+};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 use proptest::prelude::*;
 
@@ -47,6 +50,8 @@ enum Step {
     Scan { db: u8, after: usize },
     Settle { most: usize },
     SettleAtOnce,
+    PutAway { db: u8, key: usize },
+    BringBack { db: u8, key: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -69,6 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (db(), key()).prop_map(|(db, after)| Step::Scan { db, after }),
         2 => (0..6usize).prop_map(|most| Step::Settle { most }),
         1 => Just(Step::SettleAtOnce),
+        4 => (db(), key()).prop_map(|(db, key)| Step::PutAway { db, key }),
+        2 => (db(), key()).prop_map(|(db, key)| Step::BringBack { db, key }),
     ]
 }
 
@@ -82,6 +89,9 @@ struct Pair {
     /// Whatever was guessed at any time.
     guessed: BTreeSet<RecordId>,
     gsn: Gsn,
+    /// The disk: a file, and all that lies there.
+    file: Arc<ValueFile>,
+    disk: Vec<Value>,
 }
 
 impl Pair {
@@ -92,7 +102,41 @@ impl Pair {
             locked: Vec::new(),
             guessed: BTreeSet::new(),
             gsn: Gsn::NONE,
+            file: ValueFile::new(1),
+            disk: Vec::new(),
         }
+    }
+
+    /// A cell as if its content were in memory.
+    fn whole(&self, cell: &Cell) -> Cell {
+        let value = cell.away().map(|away| self.disk[away.at() as usize].clone());
+        value.map_or_else(|| cell.clone(), |value| Cell { value: Some(value), ..*cell })
+    }
+
+    /// The content of a record is in memory from now on.
+    fn bring_back(&mut self, db: Db, key: usize) {
+        let (name, hash) = (name(db, key), Pair::hash(db, key));
+        let found = self.store.find(db, &name, hash).map(|id| self.store.cell(id));
+        let Some(away) = found.and_then(Cell::away).cloned() else { return };
+        let value = self.disk[away.at() as usize].clone();
+        assert!(self.store.bring_back(db, &name, hash, (&away, value.clone())));
+        assert!(!self.store.bring_back(db, &name, hash, (&away, value)), "it is there");
+    }
+
+    /// Lets go of the content of a record, if it is there and not locked.
+    fn put_away(&mut self, db: Db, key: usize) {
+        let (name, hash) = (name(db, key), Pair::hash(db, key));
+        let Some(id) = self.store.find(db, &name, hash) else { return };
+        let Some(value) = self.store.cell(id).value.clone().filter(|value| !matches!(value, Value::Away(_)))
+        else {
+            return;
+        };
+        let at = self.disk.len() as u32;
+        let other = Away::new(&Value::String(b"another".to_vec()), &self.file, at, 1);
+        assert!(!self.store.put_away(db, &name, hash, &Arc::new(other)), "it is not what was written there");
+        let away = Arc::new(Away::new(&value, &self.file, at, 1));
+        self.disk.push(value);
+        assert_eq!(self.store.put_away(db, &name, hash, &away), self.store.lock(id) == 0);
     }
 
     fn hash(db: Db, key: usize) -> KeyHash {
@@ -109,6 +153,7 @@ impl Pair {
 
     fn edit(&mut self, db: u8, key: usize, change: impl Fn(&mut CellMut<'_>)) {
         let (db, gsn) = (Db(db), self.gsn);
+        self.bring_back(db, key);
         let id = self.reserve(db, key);
         self.store.edit(id, gsn, |cell, changed| change(&mut CellMut::new(cell, changed, None)));
         self.store.release_if_absent(id);
@@ -131,6 +176,8 @@ impl Pair {
         match step {
             Step::Settle { most } => self.store.settle(most),
             Step::SettleAtOnce => self.store.settle_at_once(),
+            Step::PutAway { db, key } => self.put_away(Db(db), key),
+            Step::BringBack { db, key } => self.bring_back(Db(db), key),
             Step::Put { db, key, value, expires_at } => self.edit(db, key, |cell| {
                 cell.put_string(&value);
                 if expires_at != 0 {
@@ -199,7 +246,8 @@ impl Pair {
                 });
                 let expected = self.map.range((from, Db(0), Vec::new())..).filter(|((_, d, _), _)| *d == db);
                 let expected = expected.take(2).map(|(place, (cell, _))| (place.clone(), cell.clone()));
-                prop_assert!(seen.into_iter().eq(expected));
+                let seen = seen.into_iter().map(|(place, cell)| (place, self.whole(&cell)));
+                prop_assert!(seen.eq(expected));
             }
         }
         self.check()
@@ -255,7 +303,7 @@ impl Pair {
         for id in &self.guessed {
             prop_assert_eq!(self.store.is_of(*id, db, &name(db, key)), found == Some(*id));
         }
-        let found = found.map(|id| (self.store.cell(id).clone(), self.store.version(id)));
+        let found = found.map(|id| (self.whole(self.store.cell(id)), self.store.version(id)));
         let found = found.filter(|(cell, _)| cell.value.is_some());
         prop_assert_eq!(found.as_ref(), self.map.get(&Pair::place(db, key)));
         Ok(())
@@ -266,8 +314,10 @@ impl Pair {
         let (mut records, mut heap_bytes) = (Vec::new(), 0);
         self.store.visit(Position(0), |entry| {
             heap_bytes += entry.cell.value.as_ref().map_or(0, Value::heap_bytes) as u64;
-            records
-                .push(((entry.position, entry.db, entry.key.to_vec()), (entry.cell.clone(), entry.version)));
+            records.push((
+                (entry.position, entry.db, entry.key.to_vec()),
+                (self.whole(entry.cell), entry.version),
+            ));
             true
         });
         prop_assert!(records.iter().map(|(p, r)| (p, r)).eq(&self.map));
@@ -310,6 +360,10 @@ proptest! {
         for db in DBS.into_iter().filter(|db| !Db(*db).holds_children()) {
             pair.apply(Step::Clear { db: Some(db) })?;
         }
+        // What was cleared goes by and by, and copies of what was brought back once the hand has passed.
+        while pair.store.free_some(usize::MAX) {}
+        pair.store.pass_hand(usize::MAX, |_| true);
+        prop_assert_eq!(pair.file.needed(), 0);
         let memory = pair.store.memory();
         prop_assert_eq!((memory.indexes, memory.keys, memory.values), (0, 0, 0));
         for key in 0..KEYS.len() {
