@@ -53,6 +53,16 @@ pub(super) struct Leading {
 }
 
 impl Leading {
+    /// The replicas that may keep the lines which one needs next, and the ballot to ask them under. If some are known to have had those, it is
+    /// these, and lines will do that they do not know to be durable, as their logs are this leader's for longer; else all that are there.
+    fn sources(&self, place: usize, now: Micros) -> (Vec<NodeId>, Ballot) {
+        let of = &self.peers[place];
+        let others = self.peers.iter().filter(|peer| peer.node != of.node && peer.is_heard(now, PATIENCE));
+        let (matched, others): (Vec<&Peer>, Vec<&Peer>) = others.partition(|peer| peer.matched >= of.next);
+        let (sources, ballot) = if matched.is_empty() { (others, Ballot(0)) } else { (matched, self.ballot) };
+        (sources.into_iter().map(|peer| peer.node).collect(), ballot)
+    }
+
     /// Writes the first line of a ballot behind those of the log that was chosen: of an empty one, who counts from now on. `None` if
     /// that log is of a larger ballot.
     pub fn begin(
@@ -365,14 +375,8 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
     /// Asks another replica for the lines that one needs next.
     fn ask_for(&mut self, place: usize, now: Now, out: &mut Outbox<M>) {
         let Stage::Leads(leading) = &mut self.stage else { return };
-        let (node, next) = (leading.peers[place].node, leading.peers[place].next);
-        let others =
-            leading.peers.iter().filter(|peer| peer.node != node && peer.is_heard(now.elapsed, PATIENCE));
-        // Of a replica whose log is this leader's for longer, also lines will do that it does not know to be durable.
-        let (matched, others): (Vec<&Peer>, Vec<&Peer>) = others.partition(|peer| peer.matched >= next);
-        let ballot = if matched.is_empty() { Ballot(0) } else { leading.ballot };
-        let others = if matched.is_empty() { others } else { matched };
-        let others: Vec<NodeId> = others.into_iter().map(|peer| peer.node).collect();
+        let next = leading.peers[place].next;
+        let (others, ballot) = leading.sources(place, now.elapsed);
         let relay = leading.peers[place].relay.get_or_insert_default();
         let waits = relay.question.is_some_and(|(_, at)| now.elapsed.since(at) < PATIENCE);
         if others.is_empty() || waits || now.elapsed < relay.not_before {
@@ -434,27 +438,24 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         let me = self.settings.me;
         let Stage::Leads(leading) = &mut self.stage else { return };
         let ballot = leading.ballot;
-        let heard: Vec<NodeId> = leading
-            .peers
-            .iter()
-            .filter(|peer| peer.is_heard(now.elapsed, PATIENCE))
-            .map(|peer| peer.node)
-            .collect();
-        for peer in &mut leading.peers {
-            let Some(relay) = &mut peer.relay else { continue };
-            if relay.question.take_if(|(of, _)| *of == number).is_none() {
-                continue;
-            }
-            relay.trimmed.insert(from, base.clone());
-            let mut others = heard.iter().filter(|node| **node != peer.node);
-            if others.all(|node| relay.trimmed.contains_key(node))
-                && let Some(base) = relay.trimmed.values().min_by_key(|base| base.last.lsn)
-            {
-                let behind = Storage::Behind { ballot, base: base.clone() };
-                out.send(ordain_role::Address { node: peer.node, ..me }, behind);
-                relay.not_before = now.elapsed.plus(BEHIND_EVERY);
-                relay.trimmed.clear();
-            }
+        let asks = |peer: &Peer| {
+            let question = peer.relay.as_ref().and_then(|relay| relay.question);
+            question.is_some_and(|(of, _)| of == number)
+        };
+        let Some(place) = leading.peers.iter().position(asks) else { return };
+        let (others, _) = leading.sources(place, now.elapsed);
+        let peer = &mut leading.peers[place];
+        let Some(relay) = &mut peer.relay else { return };
+        relay.question = None;
+        relay.trimmed.insert(from, base);
+        // Those who do not have it are not asked, and say nothing.
+        if others.iter().all(|node| relay.trimmed.contains_key(node))
+            && let Some(base) = relay.trimmed.values().min_by_key(|base| base.last.lsn)
+        {
+            let behind = Storage::Behind { ballot, base: base.clone() };
+            out.send(ordain_role::Address { node: peer.node, ..me }, behind);
+            relay.not_before = now.elapsed.plus(BEHIND_EVERY);
+            relay.trimmed.clear();
         }
     }
 }

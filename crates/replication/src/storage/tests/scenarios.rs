@@ -344,6 +344,29 @@ fn who_is_behind_all_logs_gets_a_checkpoint() {
     assert!(world.nodes[0].open.is_empty(), "{}", world.describe());
 }
 
+/// Neither of two can have what the other one lacks, so neither is asked for it.
+#[test]
+fn two_that_are_behind_all_logs_get_a_checkpoint_each() {
+    let mut world = at_rest(Region::new(1, 5));
+    [4, 5].into_iter().for_each(|replica| world.stop(replica, true));
+    work(&mut world, 40, 300);
+    world.run(200_000).unwrap();
+    world.checkpoint(0);
+    for replica in [1, 2, 3] {
+        world.trim(replica, true).unwrap();
+    }
+    world.run(500_000).unwrap();
+    work(&mut world, 10, 300);
+    [4, 5].into_iter().for_each(|replica| world.start(replica).unwrap());
+    world.run(1_000_000).unwrap();
+    // What they were told before the leader had heard of both is lost.
+    [4, 5].into_iter().for_each(|replica| world.nodes[replica].behind = None);
+    world.run_until(10_000_000, |world| world.tally.copied == 2).unwrap();
+    world.run(2_000_000).unwrap();
+    let last = world.gauge(1, "ordain_storage_last_line");
+    assert_eq!([4, 5].map(|replica| world.gauge(replica, "ordain_storage_last_line")), [last; 2]);
+}
+
 #[test]
 fn a_replica_that_lags_gets_lines_that_the_leader_does_not_keep() {
     let mut world = at_rest(Region::new(1, 3));
