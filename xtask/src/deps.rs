@@ -43,7 +43,7 @@ const LAYERS: &[Row] = &[
     // Records, input log, commands, workloads: none knows what a transaction is for.
     row("store",     &["model"], &[]),
     row("log",       &["model", "role"], &["fuzz"]),
-    // Contents of records that lie on disk, beside memory.
+    // Evicted values on disk.
     row("value-log", &["model", "role"], &["log"]),
     // The state at the end of an epoch, in a file.
     row("checkpoint", &["model", "role"], &["log"]),

@@ -6,6 +6,7 @@
 //! answer, not an abort: the transaction around it goes on, as Redis has it.
 
 use ordain_model::args::Arg;
+use ordain_model::value::EVICTED;
 use ordain_model::{
     Abort, Access, ArgIter, Args, Cell, CellMut, Datum, FragmentContext, HashValue, Millis, PlanError,
     Planner, Procedure, ReplyContext, Target, Value, Writer,
@@ -70,6 +71,7 @@ pub(crate) fn integer(rest: &mut ArgIter<'_>) -> Result<i64, Refusal> {
 pub(crate) fn string(cell: &Cell) -> Result<Option<&[u8]>, Refusal> {
     match &cell.value {
         Some(Value::String(bytes)) => Ok(Some(bytes)),
+        Some(Value::Evicted(_)) => panic!("{EVICTED}"),
         None => Ok(None),
         Some(_) => Err(WRONG_TYPE),
     }
@@ -79,6 +81,7 @@ pub(crate) fn string(cell: &Cell) -> Result<Option<&[u8]>, Refusal> {
 pub(crate) fn hash(cell: &Cell) -> Result<Option<&HashValue>, Refusal> {
     match &cell.value {
         Some(Value::Hash(hash)) => Ok(Some(hash)),
+        Some(Value::Evicted(_)) => panic!("{EVICTED}"),
         None => Ok(None),
         Some(_) => Err(WRONG_TYPE),
     }

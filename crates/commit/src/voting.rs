@@ -665,23 +665,17 @@ impl Voting {
         *self = Voting::default();
     }
 
-    /// Messages to a region or from it may be lost, or it is led in another term: what it may lack of what is promised here is
-    /// said again, and its own word asked for. Of what is refused nothing is said: there may be many, and as many messages may be
-    /// more than the way there takes, which disturbs it anew. Whoever has promised asks, as here.
+    /// Repeats the yes votes of this region, and asks for the other's, as messages between the two may be lost or the other is led in another
+    /// term. Refusals are not repeated: there may be more of them than a link has room for, which breaks it anew. A region that has
+    /// promised asks for them.
     pub fn disturbed(&mut self, partition: PartitionId, desk: &mut Desk<'_>) {
         let is_there = |poll: &Poll| poll.participants.iter().any(|lead| lead.partition == partition);
         let promised = |poll: &Poll| is_there(poll) && matches!(poll.stage, Stage::Promised(_));
-        let its: Vec<(AttemptId, Said)> = self
-            .polls
-            .iter()
-            .filter(|(_, poll)| promised(poll))
-            .map(|(of, poll)| (*of, poll.said()))
-            .collect();
-        for (of, said) in its {
-            self.say(partition, of, said, desk);
-            if said == Said::Yes {
-                desk.tell_manager(partition, Protocol::Ballot(Ballot::Ask(of)));
-            }
+        let its: Vec<AttemptId> =
+            self.polls.iter().filter(|(_, poll)| promised(poll)).map(|(of, _)| *of).collect();
+        for of in its {
+            self.say(partition, of, Said::Yes, desk);
+            desk.tell_manager(partition, Protocol::Ballot(Ballot::Ask(of)));
         }
         let term = desk.leaders.term_of(partition);
         // Requests of a former incarnation are not heard any more, so none can come twice.

@@ -1,4 +1,4 @@
-//! Live progress: one line on a terminal; in a pipe a line for each of the parts that take minutes.
+//! Live progress: one line on a terminal, nothing in a pipe.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -17,7 +17,7 @@ impl Progress {
     /// For work that is expected to take `total`.
     pub fn new(total: Duration) -> Progress {
         if !std::io::stderr().is_terminal() {
-            return Progress { bar: ProgressBar::hidden(), total, done: Duration::ZERO };
+            return Progress::silent();
         }
         let bar = ProgressBar::new(total.as_millis() as u64);
         // A style that does not parse is our mistake; the default one does as well.
@@ -30,14 +30,6 @@ impl Progress {
     /// Shows nothing.
     pub fn silent() -> Progress {
         Progress { bar: ProgressBar::hidden(), total: Duration::ZERO, done: Duration::ZERO }
-    }
-
-    /// A part begins that takes minutes: in a pipe, where no line is drawn, it is named in a line of its own.
-    pub fn begin(&self, part: impl std::fmt::Display) {
-        if self.bar.is_hidden() {
-            let left = self.total.saturating_sub(self.done);
-            eprintln!("{part}; {:.1} min of runs to come", left.as_secs_f64() / 60.0);
-        }
     }
 
     /// Says what is being done, `into` a piece of work of known length.

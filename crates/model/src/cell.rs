@@ -10,10 +10,10 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::away::Away;
+use crate::evicted::Evicted;
 use crate::expiry::Expiry;
 use crate::ids::Millis;
-use crate::value::{AWAY, HashValue, Value};
+use crate::value::{EVICTED, HashValue, Value};
 use crate::wire::{Codec, Reader};
 
 pub use change::CellMut;
@@ -54,16 +54,16 @@ impl Cell {
     pub fn string(&self) -> Option<&[u8]> {
         match &self.value {
             Some(Value::String(bytes)) => Some(bytes),
-            Some(Value::Away(_)) => panic!("{AWAY}"),
+            Some(Value::Evicted(_)) => panic!("{EVICTED}"),
             _ => None,
         }
     }
 
-    /// The content that is not in memory, if the record's is not.
+    /// The value, if it is evicted.
     #[inline]
-    pub fn away(&self) -> Option<&Arc<Away>> {
+    pub fn evicted(&self) -> Option<&Arc<Evicted>> {
         match &self.value {
-            Some(Value::Away(away)) => Some(away),
+            Some(Value::Evicted(evicted)) => Some(evicted),
             _ => None,
         }
     }
@@ -72,7 +72,7 @@ impl Cell {
     pub fn hash(&self) -> Option<&HashValue> {
         match &self.value {
             Some(Value::Hash(hash)) => Some(hash),
-            Some(Value::Away(_)) => panic!("{AWAY}"),
+            Some(Value::Evicted(_)) => panic!("{EVICTED}"),
             _ => None,
         }
     }
@@ -106,6 +106,7 @@ impl Codec for Cell {
 }
 
 fn hash_mut(cell: &mut Cell) -> &mut HashValue {
+    assert!(cell.evicted().is_none(), "{EVICTED}");
     if !matches!(cell.value, Some(Value::Hash(_))) {
         debug_assert!(false, "a hash operation reached a record of another type");
         cell.value = Some(Value::Hash(Arc::default()));

@@ -12,7 +12,6 @@
 //! are the oracle for every engine.
 
 pub mod args;
-mod away;
 pub mod backoff;
 pub mod batch;
 pub mod cell;
@@ -25,6 +24,7 @@ pub mod datum;
 pub mod digest;
 pub mod doubts;
 pub mod error;
+mod evicted;
 pub mod execution;
 pub mod expiry;
 pub mod fetch;
@@ -62,7 +62,6 @@ pub mod value;
 pub mod wire;
 
 pub use args::{ArgIter, Args, ArgsBuilder};
-pub use away::{Away, ValueFile};
 pub use backoff::Backoff;
 pub use batch::{Batch, Lookup, Placed};
 pub use cell::{Cell, CellMut, Journal};
@@ -74,6 +73,7 @@ pub use datum::{Datum, Writer};
 pub use digest::{Digest, DigestSpan};
 pub use doubts::{Doubt, Doubts};
 pub use error::{Abort, PlanError};
+pub use evicted::{Evicted, ValueFile};
 pub use execution::{Cascade, Choice, Execution};
 pub use expiry::{Expiry, StringForm};
 pub use flow::{Flow, PauseNo};

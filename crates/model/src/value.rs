@@ -11,8 +11,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-use crate::away::Away;
 use crate::compact;
+use crate::evicted::Evicted;
 use crate::wire::Reader;
 
 /// The value of a key.
@@ -23,12 +23,12 @@ pub enum Value {
     /// Fields and their values. Shared, so that shipping it to a reader on another shard costs nothing; the
     /// holder of the exclusive lock is the only owner and changes it in place.
     Hash(Arc<HashValue>),
-    /// A content that lies on disk: what can be told of it. Nobody reads or changes it so; it is fetched before.
-    Away(Arc<Away>),
+    /// A value that lies on disk, with what is known of it. It has to be loaded before it is read or changed.
+    Evicted(Arc<Evicted>),
 }
 
-/// Whoever runs fragments has asked whether a content is away.
-pub(crate) const AWAY: &str = "a content that lies on disk was to be read";
+/// The panic of code that reads an evicted value: its caller has not loaded it.
+pub const EVICTED: &str = "an evicted value was to be read or changed: it has to be loaded before";
 
 impl Value {
     /// The name TYPE answers.
@@ -36,7 +36,7 @@ impl Value {
         match self {
             Value::String(_) => "string",
             Value::Hash(_) => "hash",
-            Value::Away(away) => away.type_name(),
+            Value::Evicted(evicted) => evicted.type_name(),
         }
     }
 
@@ -46,14 +46,14 @@ impl Value {
             Value::String(bytes) => xxh3_128(bytes),
             // The constant distinguishes a hash whose sum is 0 from a string.
             Value::Hash(hash) => hash.content.wrapping_add(0x6861_7368),
-            Value::Away(away) => away.content_hash(),
+            Value::Evicted(evicted) => evicted.content_hash(),
         }
     }
 
     /// Appends an encoding of the value, order and representation included.
     ///
     /// # Panics
-    /// Here and in [`Value::encode_compact`], if the content is away.
+    /// Here and in [`Value::encode_compact`], if the value is [evicted](Value::Evicted).
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(out, |out, len| out.extend_from_slice(&(len as u32).to_le_bytes()));
     }
@@ -82,7 +82,7 @@ impl Value {
                     text(out, value);
                 }
             }
-            Value::Away(_) => panic!("{AWAY}"),
+            Value::Evicted(_) => panic!("{EVICTED}"),
         }
     }
 
@@ -132,7 +132,7 @@ impl Value {
         match self {
             Value::String(bytes) => bytes.len(),
             Value::Hash(hash) => hash.bytes + 8 * hash.len,
-            Value::Away(away) => away.weight(),
+            Value::Evicted(evicted) => evicted.weight(),
         }
     }
 
@@ -141,7 +141,7 @@ impl Value {
         match self {
             Value::String(bytes) => bytes.capacity(),
             Value::Hash(hash) => size_of::<HashValue>() + hash.bytes + 48 * hash.len,
-            Value::Away(_) => Away::BYTES,
+            Value::Evicted(_) => Evicted::BYTES,
         }
     }
 }

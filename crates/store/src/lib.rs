@@ -22,8 +22,8 @@
 //! **The point.** Beside that, for a checkpoint alone, it can keep what each record holds at the end of one epoch, until it
 //! is captured ([`RecordStore::point`]; calvin.md, section 4.14, mode 2).
 
-mod away;
 mod buckets;
+mod eviction;
 mod fetch;
 mod handover;
 mod index;
@@ -38,7 +38,7 @@ mod zigzag;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Placement, Position, Table};
 
-pub use away::{Idle, LEAST};
+pub use eviction::{Candidate, LEAST};
 pub use handover::{Handover, Name};
 pub use memory::{Entry, MemoryStore};
 

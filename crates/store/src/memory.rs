@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Placement, Position, Table};
 
-use crate::away::Contents;
+use crate::eviction::Eviction;
 use crate::fetch::fetch;
 use crate::handover::{Generations, Sums};
 use crate::index::Index;
@@ -37,8 +37,8 @@ pub struct MemoryStore {
     pub(crate) cleared: Vec<Vec<Record>>,
     /// Records of slots that come or go by all that is in them.
     pub(crate) generations: Generations,
-    /// Contents that lie on disk.
-    pub(crate) contents: Contents,
+    /// The state of eviction.
+    pub(crate) eviction: Eviction,
 }
 
 /// A record as [`RecordStore::visit`] and [`Snapshot::visit`] show it.
@@ -83,7 +83,7 @@ impl MemoryStore {
             locked: 0,
             cleared: Vec::new(),
             generations: Generations::default(),
-            contents: Contents::default(),
+            eviction: Eviction::default(),
             placement,
             slots,
         }
@@ -522,7 +522,7 @@ impl RecordStore for MemoryStore {
 
     fn memory(&self) -> Memory {
         Memory {
-            records: (self.slab.bytes() + self.totals.noted_bytes() + self.contents.bytes()) as u64,
+            records: (self.slab.bytes() + self.totals.noted_bytes() + self.eviction.bytes()) as u64,
             indexes: self.totals.index_bytes,
             keys: self.totals.key_bytes,
             values: self.totals.value_bytes,
@@ -541,7 +541,7 @@ impl MemoryStore {
         }
         self.indexes.iter_mut().for_each(|index| *index = Index::default());
         self.generations.clear();
-        self.contents = Contents::default();
+        self.eviction = Eviction::default();
         self.cleared.append(&mut self.slab.clear());
         self.totals.clear_all();
         true

@@ -31,7 +31,7 @@ pub(crate) struct Record {
 /// the mark tells without a look there that the newest of that was not replaced by a certain epoch.
 ///
 /// Beside it stand whether the record is noted as one whose content is not in the digest (`totals.rs`), and whether it was used of late
-/// (`away.rs`): with the length of a short key, as its highest bits.
+/// (`eviction.rs`): with the length of a short key, as its highest bits.
 #[derive(Debug)]
 enum Head {
     Vacant { next: Option<RecordId>, is_noted: bool },
@@ -161,7 +161,7 @@ impl Record {
         }
     }
 
-    /// Whether the record was used since this was asked last.
+    /// Clears the note that the record is used, and tells whether it was set.
     pub(crate) fn take_used(&mut self) -> bool {
         let (Head::Short { len: flags, .. } | Head::Long { flags, .. }) = &mut self.head else {
             return false;
@@ -300,7 +300,7 @@ impl Slab {
         self.chunks.iter().flatten().filter(|record| !record.is_vacant())
     }
 
-    /// How many places there are, vacant ones included.
+    /// The number of places, vacant ones included.
     pub(crate) fn places(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }

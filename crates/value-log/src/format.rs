@@ -1,12 +1,12 @@
-//! The bytes of a value log: files of frames, a content each.
+//! The bytes of a value log: files of frames, one value each.
 //!
 //! ```text
 //! file    frames, one after the other, from the first byte on
 //! frame   crc u32 | length of what follows u32 | db u8 | key | value
 //! ```
 //!
-//! The checksum is over the file's number, the frame's place and all bytes behind it, so that a frame is refused that is read from
-//! elsewhere. A frame says its name, so that whoever empties a file can ask who needs it.
+//! The checksum covers the file's number, the frame's place and all bytes behind it, so a frame that is read from another place is refused. A
+//! frame has the name of its record, by which garbage collection finds who refers to it.
 
 use ordain_model::wire::Reader;
 use ordain_model::{Db, Value, compact};
@@ -14,9 +14,9 @@ use ordain_model::{Db, Value, compact};
 /// The bytes of a frame before its name.
 pub(crate) const HEAD: usize = 8;
 
-/// A content with its name, as a frame holds it.
+/// A value with the name of its record.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Copied {
+pub struct Frame {
     /// The record's database.
     pub db: Db,
     /// The record's key.
@@ -30,7 +30,7 @@ fn checksum((file, at): (u32, u32), rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&place), rest)
 }
 
-/// Appends the frame of a content that will lie at a place: a file's number, and the first byte there.
+/// Appends the frame for a place: a file's number, and the first byte in the file.
 pub(crate) fn encode(out: &mut Vec<u8>, place: (u32, u32), (db, key): (Db, &[u8]), value: &Value) {
     let begin = out.len();
     out.extend_from_slice(&[0; HEAD]);
@@ -50,16 +50,16 @@ pub(crate) fn length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads the frame of a place; `None` if the bytes are not those that were written there.
-pub(crate) fn decode(place: (u32, u32), bytes: &[u8]) -> Option<Copied> {
+pub(crate) fn decode(place: (u32, u32), bytes: &[u8]) -> Option<Frame> {
     let (crc, rest) = bytes.split_first_chunk::<4>()?;
     if length(bytes) != Some(bytes.len()) || u32::from_le_bytes(*crc) != checksum(place, rest) {
         return None;
     }
     let mut reader = Reader::new(rest.get(HEAD - 4..)?);
-    let copied = Copied {
+    let frame = Frame {
         db: Db(reader.u8()?),
         key: compact::read_bytes(&mut reader)?,
         value: Value::decode_compact(&mut reader)?,
     };
-    reader.rest().is_empty().then_some(copied)
+    reader.rest().is_empty().then_some(frame)
 }

@@ -1,13 +1,13 @@
-//! Contents of records that lie on disk, beside memory: decision 58.
+//! Evicted values on disk: a log of frames, one value each (decision 58).
 //!
-//! A [`ValueLog`] is files that are only appended to, a frame a content. Nobody looks anything up in it: whoever has a content
-//! appended keeps an [`Away`], by which it can be fetched; when all of these are dropped that lie in a file, the file goes. A file of which
-//! little is needed is *emptied*: its owner is shown what is in it, and appends again what it needs.
+//! A [`ValueLog`] is a list of files that are only appended to. It has no index: whoever appends a value gets an [`Evicted`], the reference by which it
+//! is fetched. A file without references is removed. Garbage collection takes the file with the smallest share of referenced bytes and shows its
+//! frames to the owner, who appends anew those that it refers to.
 //!
-//! It is a state machine: it asks for [`DiskRequest`]s and is told how they ended. Nothing in it is the truth about anything: after
-//! a crash its owner begins with none of its files.
+//! The log is a state machine: it asks for [`DiskRequest`]s and is told how they ended. After a crash its owner begins with an empty one, as
+//! the input log and checkpoints are the source of truth.
 //!
-//! The promise: **a content that was appended is fetched unchanged, or reported [damaged](Happened::Damaged)**, unless it is
+//! The promise: **a value that was appended is fetched unchanged, or reported [damaged](Happened::Damaged)**, unless its write has failed and it is
 //! [void](Happened::Void).
 
 mod format;
@@ -18,28 +18,28 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::{Away, Db, Value, ValueFile};
+use ordain_model::{Db, Evicted, Value, ValueFile};
 use ordain_role::{Bytes, DiskDone, DiskError, DiskOp, DiskRequest, Fetched};
 
-pub use format::Copied;
+pub use format::Frame;
 
 /// The sizes of a value log.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// A file is closed before it is larger, bytes; one content may be larger alone. At most 2^31.
+    /// The largest size of a file, bytes, at most 2^31; a file of a single frame may be larger.
     pub file: u32,
-    /// So many bytes are handed to the disk together.
+    /// The size of a write, bytes: smaller appends are gathered.
     pub write: usize,
-    /// So many bytes are read together of a file that is emptied; more where one frame is larger.
+    /// The size of a read of garbage collection, bytes; larger where one frame is.
     pub piece: usize,
 }
 
 impl Sizes {
-    /// Those of a node: files of 64 MiB, written and emptied a MiB at a time.
+    /// The sizes of a node: files of 64 MiB, written and collected a MiB at a time.
     pub const NODE: Sizes = Sizes { file: 64 << 20, write: 1 << 20, piece: 1 << 20 };
 }
 
-/// Something that has come of a disk request.
+/// An outcome of a disk request.
 #[derive(Debug, PartialEq)]
 pub enum Happened {
     /// All that was appended to this file before this place is written; it is not durable.
@@ -49,7 +49,7 @@ pub enum Happened {
         /// The place behind it.
         to: u32,
     },
-    /// What was appended to this file from this place on is not written and never will be.
+    /// A write has failed: nothing that was appended to this file from this place on is or will be there.
     Void {
         /// The file's number.
         file: u32,
@@ -58,20 +58,20 @@ pub enum Happened {
         /// The reason.
         why: DiskError,
     },
-    /// A content that was asked for.
-    Fetched(Arc<Away>, Copied),
-    /// A content of a file that is emptied, needed or not, and its first byte there.
-    Found {
+    /// A frame that was asked for.
+    Fetched(Arc<Evicted>, Frame),
+    /// A frame of a file that is collected, referenced or not, with its place.
+    Scanned {
         /// The file's number.
         file: u32,
         /// The first byte there.
         at: u32,
-        /// The content.
-        copied: Copied,
+        /// The frame.
+        frame: Frame,
     },
-    /// All of a file that is emptied has been shown.
-    Emptied(u32),
-    /// What lies here cannot be read: the bytes are not those that were written, or the disk does not give them.
+    /// All frames of a file that is collected have been shown.
+    Collected(u32),
+    /// A frame cannot be read: its checksum differs, or the disk has failed.
     Damaged {
         /// The file's number.
         file: u32,
@@ -92,6 +92,8 @@ struct File {
     written: u32,
     /// Nothing is appended any more.
     is_sealed: bool,
+    /// The bytes that were referenced when the file was collected last.
+    collected: Option<u64>,
 }
 
 impl File {
@@ -110,13 +112,13 @@ struct Writing {
     bytes: Bytes,
 }
 
-/// A file that is being emptied.
+/// The file that is being collected.
 #[derive(Debug)]
-struct Emptying {
+struct Collecting {
     file: u32,
-    /// What stands before has been shown.
+    /// The first byte that was not shown.
     at: u32,
-    /// So many bytes are read from there on.
+    /// The size of the read from there on, bytes.
     asked: usize,
     token: u64,
     read: Fetched,
@@ -131,15 +133,15 @@ pub struct ValueLog {
     files: BTreeMap<u32, File>,
     /// The number of the next file.
     next: u32,
-    /// Frames that are not handed to the disk. They stand at the end of the last file.
+    /// Frames at the end of the last file that are not handed to the disk.
     gathered: Vec<u8>,
-    /// What was handed to the disk, oldest first.
+    /// Writes under way, oldest first.
     writing: VecDeque<Writing>,
-    /// What is to be read with the next request.
-    wanted: Vec<Arc<Away>>,
-    reading: BTreeMap<u64, Vec<(Arc<Away>, Fetched)>>,
-    emptying: Option<Emptying>,
-    /// Requests that are to be made.
+    /// Frames to be read with the next request.
+    wanted: Vec<Arc<Evicted>>,
+    reading: BTreeMap<u64, Vec<(Arc<Evicted>, Fetched)>>,
+    collecting: Option<Collecting>,
+    /// Requests to be made.
     requests: Vec<DiskRequest>,
     /// The token of the last request.
     token: u64,
@@ -161,7 +163,7 @@ impl ValueLog {
             writing: VecDeque::new(),
             wanted: Vec::new(),
             reading: BTreeMap::new(),
-            emptying: None,
+            collecting: None,
             requests: Vec::new(),
             token: 0,
         }
@@ -171,10 +173,10 @@ impl ValueLog {
         format!("{}{file:010}", self.prefix)
     }
 
-    // ---- what is appended ----------------------------------------------------------------------------------
+    // ---- appending -----------------------------------------------------------------------------------------
 
-    /// Appends a content, which is needed as long as anybody has what is answered.
-    pub fn append(&mut self, db: Db, key: &[u8], value: &Value) -> Arc<Away> {
+    /// Appends a value, whose frame is kept as long as the reference that is returned exists.
+    pub fn append(&mut self, db: Db, key: &[u8], value: &Value) -> Arc<Evicted> {
         let (number, at) = self.end();
         let begin = self.gathered.len();
         format::encode(&mut self.gathered, (number, at), (db, key), value);
@@ -187,11 +189,11 @@ impl ValueLog {
         }
         let file = self.files.get_mut(&number).expect("it is the last");
         file.len += len;
-        let away = Arc::new(Away::new(value, &file.needed, at, len));
+        let evicted = Arc::new(Evicted::new(value, &file.needed, at, len));
         if self.gathered.len() >= self.sizes.write {
             self.flush();
         }
-        away
+        evicted
     }
 
     /// The file and the place of the next frame.
@@ -202,13 +204,14 @@ impl ValueLog {
         let number = self.next;
         self.next += 1;
         let create = DiskOp::Create { file: self.name(number), len: 0 };
-        let file = File { needed: ValueFile::new(number), len: 0, written: 0, is_sealed: false };
+        let file =
+            File { needed: ValueFile::new(number), len: 0, written: 0, is_sealed: false, collected: None };
         self.files.insert(number, file);
         self.ask_in_background(vec![create]);
         (number, 0)
     }
 
-    /// Hands to the disk what was appended, however little it is.
+    /// Hands gathered frames to the disk, however few they are.
     pub fn flush(&mut self) {
         if self.gathered.is_empty() {
             return;
@@ -227,11 +230,11 @@ impl ValueLog {
         last.map_or((0, 0), |(number, file)| (*number, file.len - self.gathered.len() as u32))
     }
 
-    /// Removes files of which nothing is needed. Whoever drops an [`Away`] says nothing, so this is called now and then.
-    pub fn tidy(&mut self) {
-        let emptied = self.emptying.as_ref().map(|emptying| emptying.file);
+    /// Removes files without references. A dropped [`Evicted`] only counts down, so the owner calls this periodically.
+    pub fn remove_dead_files(&mut self) {
+        let under_way = self.collecting.as_ref().map(|collecting| collecting.file);
         let is_idle = |number: &u32, file: &mut File| {
-            file.is_whole() && file.needed.needed() == 0 && emptied != Some(*number)
+            file.is_whole() && file.needed.needed() == 0 && under_way != Some(*number)
         };
         let idle: Vec<u32> = self.files.extract_if(.., is_idle).map(|(number, _)| number).collect();
         for number in idle {
@@ -240,26 +243,26 @@ impl ValueLog {
         }
     }
 
-    // ---- what is fetched -----------------------------------------------------------------------------------
+    // ---- fetching ------------------------------------------------------------------------------------------
 
-    /// Asks for a content; answers it at once if it is on its way to the disk.
-    pub fn fetch(&mut self, away: &Arc<Away>) -> Option<Copied> {
-        if let Some(bytes) = self.unwritten(away) {
-            let place = (away.file().number(), away.at());
+    /// Asks for a frame, or returns it at once if it is still on its way to the disk.
+    pub fn fetch(&mut self, evicted: &Arc<Evicted>) -> Option<Frame> {
+        if let Some(bytes) = self.unwritten(evicted) {
+            let place = (evicted.file().number(), evicted.at());
             return Some(format::decode(place, bytes).expect("a frame in memory is as it was encoded"));
         }
-        self.wanted.push(away.clone());
+        self.wanted.push(evicted.clone());
         None
     }
 
-    /// The frame of a content that is not known to be written.
-    fn unwritten(&self, away: &Away) -> Option<&[u8]> {
+    /// The bytes of a frame that is not known to be written.
+    fn unwritten(&self, evicted: &Evicted) -> Option<&[u8]> {
         let within = |from: u32, bytes: &[u8]| -> Option<Range<usize>> {
-            let begin = away.at().checked_sub(from)? as usize;
-            let end = begin + away.bytes() as usize;
+            let begin = evicted.at().checked_sub(from)? as usize;
+            let end = begin + evicted.bytes() as usize;
             (end <= bytes.len()).then_some(begin..end)
         };
-        let number = away.file().number();
+        let number = evicted.file().number();
         let of_file = self.writing.iter().filter(|writing| writing.file == number);
         let mut found =
             of_file.filter_map(|writing| writing.bytes.get(within(writing.from, &writing.bytes)?));
@@ -269,15 +272,16 @@ impl ValueLog {
         })
     }
 
-    // ---- what is emptied -----------------------------------------------------------------------------------
+    // ---- garbage collection ---------------------------------------------------------------------------------
 
-    /// Begins to empty the file of which the smallest share is needed, if that is less than half and none is being emptied. It goes once
-    /// its owner has appended again what it needs.
-    pub fn empty_one(&mut self) {
-        if self.emptying.is_some() {
+    /// Begins to collect the file with the smallest share of referenced bytes, if that is less than half, unless a collection is under
+    /// way. A file whose owner has left references in it is collected again only once it has fewer.
+    pub fn collect_garbage(&mut self) {
+        if self.collecting.is_some() {
             return;
         }
-        let whole = self.files.iter().filter(|(_, file)| file.is_whole());
+        let has_less = |file: &File| file.collected.is_none_or(|before| file.needed.needed() < before);
+        let whole = self.files.iter().filter(|(_, file)| file.is_whole() && has_less(file));
         let shares = whole.map(|(number, file)| (*number, file.needed.needed(), u64::from(file.len)));
         let sparse = shares.filter(|(_, needed, len)| 2 * needed < *len);
         // Both are below 2^32.
@@ -286,17 +290,17 @@ impl ValueLog {
         }
     }
 
-    /// Reads the next piece of a file that is emptied.
+    /// Reads the next piece of the file that is collected.
     fn read_on(&mut self, file: u32, at: u32, asked: usize) {
         let read = Fetched::default();
         let op = DiskOp::Read { file: self.name(file), offset: at.into(), len: asked, into: read.clone() };
         let token = self.ask_in_background(vec![op]);
-        self.emptying = Some(Emptying { file, at, asked, token, read });
+        self.collecting = Some(Collecting { file, at, asked, token, read });
     }
 
     /// Shows the frames of a piece, and goes on behind them.
-    fn show(&mut self, emptying: Emptying, result: Result<(), DiskError>) -> Vec<Happened> {
-        let Emptying { file, mut at, asked, read, .. } = emptying;
+    fn show(&mut self, collecting: Collecting, result: Result<(), DiskError>) -> Vec<Happened> {
+        let Collecting { file, mut at, asked, read, .. } = collecting;
         let Some(end) = self.files.get(&file).map(|of| of.len) else { return Vec::new() };
         if let Err(why) = result {
             return vec![Happened::Damaged { file, at, why: Some(why) }];
@@ -306,13 +310,13 @@ impl ValueLog {
         let mut cut = None;
         while at < end && cut.is_none() {
             let len = format::length(bytes);
-            let frame = len.and_then(|len| bytes.split_at_checked(len));
+            let piece = len.and_then(|len| bytes.split_at_checked(len));
             let is_beyond = len.is_some_and(|len| len > (end - at) as usize);
-            let copied = frame.and_then(|(frame, _)| format::decode((file, at), frame));
-            match (frame, copied) {
-                (Some((frame, rest)), Some(copied)) => {
-                    shown.push(Happened::Found { file, at, copied });
-                    (at, bytes) = (at + frame.len() as u32, rest);
+            let frame = piece.and_then(|(own, _)| format::decode((file, at), own));
+            match (piece, frame) {
+                (Some((own, rest)), Some(frame)) => {
+                    shown.push(Happened::Scanned { file, at, frame });
+                    (at, bytes) = (at + own.len() as u32, rest);
                 }
                 (None, _) if !is_beyond => cut = Some(len.unwrap_or(0)),
                 _ => {
@@ -322,7 +326,10 @@ impl ValueLog {
             }
         }
         match cut {
-            None => shown.push(Happened::Emptied(file)),
+            None => {
+                self.files.entry(file).and_modify(|of| of.collected = Some(of.needed.needed()));
+                shown.push(Happened::Collected(file));
+            }
             // The disk has given less than was written.
             Some(len) if shown.is_empty() && len <= asked => {
                 shown.push(Happened::Damaged { file, at, why: None });
@@ -344,11 +351,12 @@ impl ValueLog {
     pub fn take_requests(&mut self) -> Vec<DiskRequest> {
         if !self.wanted.is_empty() {
             let wanted = std::mem::take(&mut self.wanted).into_iter();
-            let reads: Vec<(Arc<Away>, Fetched)> = wanted.map(|away| (away, Fetched::default())).collect();
-            let read = |(away, into): &(Arc<Away>, Fetched)| DiskOp::Read {
-                file: self.name(away.file().number()),
-                offset: away.at().into(),
-                len: away.bytes() as usize,
+            let reads: Vec<(Arc<Evicted>, Fetched)> =
+                wanted.map(|evicted| (evicted, Fetched::default())).collect();
+            let read = |(evicted, into): &(Arc<Evicted>, Fetched)| DiskOp::Read {
+                file: self.name(evicted.file().number()),
+                offset: evicted.at().into(),
+                len: evicted.bytes() as usize,
                 into: into.clone(),
             };
             let ops = reads.iter().map(read).collect();
@@ -363,17 +371,17 @@ impl ValueLog {
     pub fn done(&mut self, done: DiskDone) -> Vec<Happened> {
         let DiskDone { token, result } = done;
         if let Some(reads) = self.reading.remove(&token) {
-            let read = |(away, read): (Arc<Away>, Fetched)| {
-                let (file, at) = (away.file().number(), away.at());
+            let read = |(evicted, read): (Arc<Evicted>, Fetched)| {
+                let (file, at) = (evicted.file().number(), evicted.at());
                 match format::decode((file, at), read.bytes()) {
-                    Some(copied) => Happened::Fetched(away, copied),
+                    Some(frame) => Happened::Fetched(evicted, frame),
                     None => Happened::Damaged { file, at, why: result.clone().err() },
                 }
             };
             return reads.into_iter().map(read).collect();
         }
-        if let Some(emptying) = self.emptying.take_if(|emptying| emptying.token == token) {
-            return self.show(emptying, result);
+        if let Some(collecting) = self.collecting.take_if(|collecting| collecting.token == token) {
+            return self.show(collecting, result);
         }
         // Creations and removals tell nothing: in a file that could not be made nothing can be written.
         let Some(at) = self.writing.iter().position(|writing| writing.token == token) else {

@@ -10,7 +10,7 @@ const SMALL: Sizes = Sizes { file: 400, write: 100, piece: 128 };
 
 /// A content that is needed.
 struct Needed {
-    away: Arc<Away>,
+    evicted: Arc<Evicted>,
     key: Vec<u8>,
     value: Value,
     /// It was asked for and has not come.
@@ -30,8 +30,8 @@ struct World {
     fetched: usize,
 }
 
-fn place(away: &Away) -> (u32, u32) {
-    (away.file().number(), away.at())
+fn place(evicted: &Evicted) -> (u32, u32) {
+    (evicted.file().number(), evicted.at())
 }
 
 impl World {
@@ -55,9 +55,9 @@ impl World {
     }
 
     fn keep(&mut self, key: &[u8], value: Value) -> (u32, u32) {
-        let away = self.log.append(Db(1), key, &value);
-        let at = place(&away);
-        let needed = Needed { away, key: key.to_vec(), value, is_fetched: false };
+        let evicted = self.log.append(Db(1), key, &value);
+        let at = place(&evicted);
+        let needed = Needed { evicted, key: key.to_vec(), value, is_fetched: false };
         assert!(self.needed.insert(at, needed).is_none(), "two contents at one place");
         at
     }
@@ -71,19 +71,19 @@ impl World {
 
     fn release(&mut self, at: (u32, u32)) {
         self.needed.remove(&at).unwrap();
-        self.log.tidy();
+        self.log.remove_dead_files();
     }
 
     fn fetch(&mut self, at: (u32, u32)) {
-        match self.log.fetch(&self.needed[&at].away) {
-            Some(copied) => self.has(at, &copied),
+        match self.log.fetch(&self.needed[&at].evicted) {
+            Some(frame) => self.has(at, &frame),
             None => self.needed.get_mut(&at).unwrap().is_fetched = true,
         }
     }
 
-    fn has(&mut self, at: (u32, u32), copied: &Copied) {
+    fn has(&mut self, at: (u32, u32), frame: &Frame) {
         let Needed { key, value, .. } = &self.needed[&at];
-        assert_eq!((copied.db, &copied.key, &copied.value), (Db(1), key, value));
+        assert_eq!((frame.db, &frame.key, &frame.value), (Db(1), key, value));
         self.fetched += 1;
     }
 
@@ -94,7 +94,7 @@ impl World {
             let Some(request) = self.asked.pop_front() else { return };
             let done = carry_out(&mut self.directory, &request);
             self.log.done(done).into_iter().for_each(|happened| self.take(happened));
-            self.log.tidy();
+            self.log.remove_dead_files();
             self.log.check().unwrap();
             self.asked.extend(self.log.take_requests());
         }
@@ -102,16 +102,16 @@ impl World {
 
     fn take(&mut self, happened: Happened) {
         match happened {
-            Happened::Fetched(away, copied) => {
-                let at = place(&away);
-                self.has(at, &copied);
+            Happened::Fetched(evicted, frame) => {
+                let at = place(&evicted);
+                self.has(at, &frame);
                 self.needed.get_mut(&at).unwrap().is_fetched = false;
             }
-            Happened::Found { file, at, copied } => {
+            Happened::Scanned { file, at, frame } => {
                 if self.needed.get(&(file, at)).is_some_and(|needed| !needed.is_fetched) {
-                    self.has((file, at), &copied);
+                    self.has((file, at), &frame);
                     self.release((file, at));
-                    self.keep(&copied.key, copied.value);
+                    self.keep(&frame.key, frame.value);
                 }
             }
             Happened::Void { file, from, .. } => {
@@ -129,7 +129,7 @@ impl World {
     /// Everything is carried out.
     fn settle(&mut self) {
         self.log.flush();
-        self.log.tidy();
+        self.log.remove_dead_files();
         self.carry_out(1);
         while !self.asked.is_empty() {
             self.carry_out(100);
@@ -159,7 +159,7 @@ fn a_content_is_fetched_before_and_after_it_is_written() {
     w.fetch(at);
     assert_eq!((w.fetched, w.files().len()), (2, 0), "from memory");
     w.settle();
-    let to = w.needed[&at].away.bytes();
+    let to = w.needed[&at].evicted.bytes();
     assert_eq!(w.happened, [Happened::Written { file: 1, to }]);
     w.fetch(at);
     w.settle();
@@ -177,7 +177,7 @@ fn a_file_goes_when_nothing_of_it_is_needed_or_read() {
     w.settle();
     assert_eq!(w.files().len(), files);
     // A read is under way when the last one is released.
-    assert_eq!(w.log.fetch(&w.needed[&first[0]].away), None);
+    assert_eq!(w.log.fetch(&w.needed[&first[0]].evicted), None);
     w.release(first[0]);
     let request = w.log.take_requests().remove(0);
     let done = carry_out(&mut w.directory, &request);
@@ -199,22 +199,38 @@ fn a_large_content_has_a_file_alone() {
 }
 
 #[test]
-fn of_a_file_that_is_emptied_all_is_shown_and_what_is_needed_moves() {
+fn a_collection_shows_all_of_a_file_and_what_is_referred_to_moves() {
     let (mut w, all) = World::written(40, 60);
     let before = w.files().len();
     all.iter().enumerate().filter(|(n, _)| n % 5 != 0).for_each(|(_, at)| w.release(*at));
     for _ in 0..20 {
-        w.log.empty_one();
+        w.log.collect_garbage();
         w.settle();
     }
     assert!(w.files().len() < before / 2, "{} of {before} files", w.files().len());
     let (bytes, needed) = w.log.bytes();
     assert!(bytes <= 2 * needed + 400, "{bytes} bytes for {needed}");
-    assert!(w.happened.contains(&Happened::Emptied(1)));
+    assert!(w.happened.contains(&Happened::Collected(1)));
     let left: Vec<(u32, u32)> = w.needed.keys().copied().collect();
     assert_eq!(left.len(), 8);
     left.into_iter().for_each(|at| w.fetch(at));
     w.settle();
+}
+
+#[test]
+fn a_file_that_keeps_its_references_is_not_collected_again_and_again() {
+    let (mut w, all) = World::written(8, 70);
+    all[1..4].iter().for_each(|at| w.release(*at));
+    // The owner fetches what is left, and does not append it anew meanwhile.
+    w.needed.get_mut(&all[0]).unwrap().is_fetched = true;
+    for _ in 0..5 {
+        w.log.collect_garbage();
+        w.settle();
+    }
+    assert_eq!(w.happened, [Happened::Collected(1)], "once");
+    w.release(all[0]);
+    w.settle();
+    assert!(!w.files().contains(&"cold-0-0000000001".to_owned()));
 }
 
 #[test]
@@ -255,20 +271,20 @@ fn what_is_not_as_it_was_written_is_reported() {
 }
 
 #[test]
-fn a_file_that_is_emptied_and_damaged_is_reported_and_not_read_for_ever() {
+fn a_damaged_file_is_reported_by_its_collection_and_not_read_for_ever() {
     // In the value, in the highest byte of the length, and in its lowest.
     for (offset, mask) in [(20, 1), (7, 0x7f), (4, 0x40)] {
         let (mut w, all) = World::written(8, 70);
         all[1..4].iter().for_each(|at| w.release(*at));
         w.directory.damage("cold-0-0000000001", offset, mask);
-        w.log.empty_one();
+        w.log.collect_garbage();
         w.settle();
         assert_eq!(w.happened, [Happened::Damaged { file: 1, at: 0, why: None }], "{offset}");
     }
     let (mut w, all) = World::written(8, 70);
     all[1..4].iter().for_each(|at| w.release(*at));
     w.directory.apply(&DiskOp::SetLen { file: "cold-0-0000000001".to_owned(), len: 100 }).unwrap();
-    w.log.empty_one();
+    w.log.collect_garbage();
     w.settle();
     assert!(matches!(w.happened[..], [Happened::Damaged { file: 1, why: None, .. }]), "{:?}", w.happened);
 }
@@ -279,7 +295,7 @@ enum Act {
     Release(usize),
     Fetch(usize),
     Flush,
-    Empty,
+    Collect,
     CarryOut(usize),
     Room(Option<u64>),
 }
@@ -291,7 +307,7 @@ fn act() -> impl Strategy<Value = Act> {
         5 => any::<usize>().prop_map(Act::Release),
         5 => any::<usize>().prop_map(Act::Fetch),
         1 => Just(Act::Flush),
-        2 => Just(Act::Empty),
+        2 => Just(Act::Collect),
         4 => (1usize..4).prop_map(Act::CarryOut),
         1 => proptest::option::weighted(0.3, 200u64..4_000).prop_map(Act::Room),
     ]
@@ -307,7 +323,7 @@ proptest! {
                 Act::Release(which) => w.any(which).into_iter().for_each(|at| w.release(at)),
                 Act::Fetch(which) => w.any(which).into_iter().for_each(|at| w.fetch(at)),
                 Act::Flush => w.log.flush(),
-                Act::Empty => w.log.empty_one(),
+                Act::Collect => w.log.collect_garbage(),
                 Act::CarryOut(most) => w.carry_out(most),
                 Act::Room(bytes) => w.directory.set_capacity(bytes),
             }

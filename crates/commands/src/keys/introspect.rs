@@ -3,6 +3,7 @@
 use std::iter;
 use std::sync::Arc;
 
+use ordain_model::value::EVICTED;
 use ordain_model::{
     Abort, Access, ArgIter, Args, Cell, FragmentContext, KeyHash, PlanError, Planner, Procedure, Registry,
     StringForm, Target, Value, Writer,
@@ -100,6 +101,7 @@ fn encoding(cell: &Cell, _key_len: usize, w: &mut Writer<'_>) -> Result<(), Refu
         Some(Value::String(bytes)) if bytes.len() <= EMBEDDED_MAX => b"embstr",
         Some(Value::Hash(hash)) if hash.is_table() => b"hashtable",
         Some(Value::Hash(_)) => b"listpack",
+        Some(Value::Evicted(_)) => panic!("{EVICTED}"),
         _ => b"raw",
     });
     Ok(())

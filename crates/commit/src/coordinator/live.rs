@@ -81,7 +81,7 @@ impl Live {
         self.part.as_ref().is_some_and(|part| part.does != Does::Initiate)
     }
 
-    /// True if this region has promised it for a client, and waits for the votes of others.
+    /// True if this region initiated and promised the transaction, and waits for the votes of others.
     pub(super) fn is_in_doubt(&self) -> bool {
         matches!(self.state, State::Deciding { .. })
             && self.part.as_ref().is_some_and(|part| part.does == Does::Initiate)

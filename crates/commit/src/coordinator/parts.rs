@@ -126,7 +126,7 @@ impl Coordinator {
         let Some(own) = desk.lead else { return false };
         let mut participants = vec![own];
         for by in elsewhere.keys().copied() {
-            // What is promised for a region that is away holds its keys until that is back.
+            // A promise holds its keys until every participant has voted, so none is made while one of them is unreachable.
             let Some((_, lead)) = desk.leaders.reached(by) else {
                 live.no = Some(No { by, reason: Abort::Unavailable });
                 return false;
@@ -306,8 +306,8 @@ impl Coordinator {
         self.take_verdicts(desk);
     }
 
-    /// What this region has promised for a client has been in doubt for too long: the client hears that its end is not known. It goes
-    /// on for whoever asks again under its number.
+    /// Answers `UNKNOWN` to the clients of a transaction that has been in doubt for [`GIVE_UP_AFTER`]. The transaction goes on, and a client that
+    /// repeats its request joins it.
     pub(super) fn leave_in_doubt(&mut self, number: u64) {
         let askers = self.live.get_mut(&number).map(|live| std::mem::take(&mut live.askers));
         for asker in askers.into_iter().flatten() {
@@ -315,7 +315,7 @@ impl Coordinator {
         }
     }
 
-    /// A client asks again for what is under way, if it is.
+    /// Adds a client to a transaction that is under way; answers `false` if it is not.
     pub(super) fn join(&mut self, number: u64, asker: Asker, now: Micros) -> bool {
         let Some(live) = self.live.get_mut(&number) else { return false };
         if live.askers.is_empty() && live.is_in_doubt() {

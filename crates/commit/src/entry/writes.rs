@@ -32,7 +32,7 @@ pub(super) fn put(out: &mut Vec<u8>, writes: &[Write]) {
         let kind = match value {
             None => ABSENT,
             Some(Value::String(_)) => STRING,
-            Some(Value::Hash(_) | Value::Away(_)) => VALUE,
+            Some(Value::Hash(_) | Value::Evicted(_)) => VALUE,
         };
         let bits = expires_at.to_bits();
         let (is_other, expires) = (*its != db, kind != ABSENT && bits != 0);

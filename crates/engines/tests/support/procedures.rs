@@ -319,7 +319,7 @@ impl Ledger {
             match &children.read(&n.to_be_bytes()).value {
                 Some(Value::String(entry)) => text.extend([n as u8, entry.len() as u8]),
                 Some(Value::Hash(entry)) => text.extend([n as u8, 100 + entry.len() as u8]),
-                Some(Value::Away(away)) => panic!("a child record's content stays in memory: {away:?}"),
+                Some(Value::Evicted(_)) => panic!("child records are not evicted"),
                 None => {}
             }
         }

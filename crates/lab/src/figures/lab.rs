@@ -1,9 +1,9 @@
 //! Runs `ordain lab`: measures the points of figures in turns, and writes the page, the pictures and the data.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use std::{fmt, fs};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -106,21 +106,6 @@ struct Planned {
     points: Vec<FigurePoint>,
 }
 
-impl Planned {
-    /// The time of all its runs, if none has to be measured for longer.
-    fn length(&self, args: &RunArgs, size: Size) -> Duration {
-        let measure = |point: &FigurePoint| point.measure.unwrap_or_else(|| (self.experiment.measure)(size));
-        let once: Duration = self.points.iter().map(|point| size.warmup() + measure(point)).sum();
-        once * args.repetitions(self.experiment, size) as u32
-    }
-}
-
-impl fmt::Display for Planned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {} points", self.figure.id, self.points.len())
-    }
-}
-
 /// Makes up the points of figures, and sets the options that were given.
 fn plan(args: &RunArgs, size: Size, host: &Host) -> anyhow::Result<Vec<Planned>> {
     let mut planned = Vec::new();
@@ -156,13 +141,15 @@ fn run_figures(args: &RunArgs) -> anyhow::Result<bool> {
     check_writable("--json", args.json.as_deref())?;
     scratch(args.data_dir.as_deref()).map(drop)?;
     let planned = plan(args, size, &host)?;
-    let mut progress = Progress::new(planned.iter().map(|planned| planned.length(args, size)).sum());
+    let length = planned.iter().map(|Planned { experiment, points, .. }| {
+        let measure = |point: &FigurePoint| point.measure.unwrap_or_else(|| (experiment.measure)(size));
+        let once: Duration = points.iter().map(|point| size.warmup() + measure(point)).sum();
+        once * args.repetitions(experiment, size) as u32
+    });
+    let mut progress = Progress::new(length.sum());
     let mut outcomes = Vec::new();
-    let number = planned.len();
     let measure_all = || -> anyhow::Result<()> {
-        for (before, planned) in planned.into_iter().enumerate() {
-            progress.begin(format!("{} of {number}: {planned}", before + 1));
-            let Planned { figure, experiment, points } = planned;
+        for Planned { figure, experiment, points } in planned {
             let mut here = Here::new(args, size, experiment, &mut progress);
             let repetitions = args.repetitions(experiment, size);
             let mut measured = interleaved(&points, repetitions, experiment.with_ceiling, &mut here)

@@ -6,7 +6,7 @@ use super::journal::{COPIED_MAX, Inverse, Journal, Noted};
 use super::{Cell, hash_mut};
 use crate::expiry::{Expiry, StringForm};
 use crate::ids::Millis;
-use crate::value::Value;
+use crate::value::{EVICTED, Value};
 
 /// Access to a cell under its exclusive lock.
 #[derive(Debug)]
@@ -129,6 +129,7 @@ impl<'a> CellMut<'a> {
     /// Writes bytes into a string where it lies, from an offset on, after zeros if it ends before that. The time of expiry stays,
     /// the form is [`StringForm::Buffer`]. The string is created if the record is absent; the record must not hold another type.
     pub fn write_at(&mut self, offset: usize, new: &[u8]) {
+        assert!(self.evicted().is_none(), "{EVICTED}");
         self.bound_inverses();
         let CellMut { cell, changed, journal } = self;
         let Some(Value::String(bytes)) = &mut cell.value else {

@@ -8,7 +8,7 @@ use ordain_model::key::SLOTS;
 use ordain_model::table::Expiring;
 use ordain_model::value::record_hash;
 use ordain_model::{
-    Away, Cell, CellMut, Db, Digest, Gsn, KeyHash, Millis, Position, Table, Value, ValueFile,
+    Cell, CellMut, Db, Digest, Evicted, Gsn, KeyHash, Millis, Position, Table, Value, ValueFile,
 };
 use ordain_store::{MemoryStore, RecordId, RecordStore};
 use proptest::prelude::*;
@@ -50,8 +50,8 @@ enum Step {
     Scan { db: u8, after: usize },
     Settle { most: usize },
     SettleAtOnce,
-    PutAway { db: u8, key: usize },
-    BringBack { db: u8, key: usize },
+    Evict { db: u8, key: usize },
+    Load { db: u8, key: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -74,8 +74,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (db(), key()).prop_map(|(db, after)| Step::Scan { db, after }),
         2 => (0..6usize).prop_map(|most| Step::Settle { most }),
         1 => Just(Step::SettleAtOnce),
-        4 => (db(), key()).prop_map(|(db, key)| Step::PutAway { db, key }),
-        2 => (db(), key()).prop_map(|(db, key)| Step::BringBack { db, key }),
+        4 => (db(), key()).prop_map(|(db, key)| Step::Evict { db, key }),
+        2 => (db(), key()).prop_map(|(db, key)| Step::Load { db, key }),
     ]
 }
 
@@ -89,7 +89,7 @@ struct Pair {
     /// Whatever was guessed at any time.
     guessed: BTreeSet<RecordId>,
     gsn: Gsn,
-    /// The disk: a file, and all that lies there.
+    /// The disk: a value file, and the values in it.
     file: Arc<ValueFile>,
     disk: Vec<Value>,
 }
@@ -107,36 +107,37 @@ impl Pair {
         }
     }
 
-    /// A cell as if its content were in memory.
+    /// Returns a cell with its value, read from the disk if it is evicted.
     fn whole(&self, cell: &Cell) -> Cell {
-        let value = cell.away().map(|away| self.disk[away.at() as usize].clone());
+        let value = cell.evicted().map(|evicted| self.disk[evicted.at() as usize].clone());
         value.map_or_else(|| cell.clone(), |value| Cell { value: Some(value), ..*cell })
     }
 
-    /// The content of a record is in memory from now on.
-    fn bring_back(&mut self, db: Db, key: usize) {
+    /// Loads the value of a record that is evicted.
+    fn load(&mut self, db: Db, key: usize) {
         let (name, hash) = (name(db, key), Pair::hash(db, key));
         let found = self.store.find(db, &name, hash).map(|id| self.store.cell(id));
-        let Some(away) = found.and_then(Cell::away).cloned() else { return };
-        let value = self.disk[away.at() as usize].clone();
-        assert!(self.store.bring_back(db, &name, hash, (&away, value.clone())));
-        assert!(!self.store.bring_back(db, &name, hash, (&away, value)), "it is there");
+        let Some(evicted) = found.and_then(Cell::evicted).cloned() else { return };
+        let value = self.disk[evicted.at() as usize].clone();
+        assert!(self.store.load(db, &name, hash, (&evicted, value.clone())));
+        assert!(!self.store.load(db, &name, hash, (&evicted, value)), "it is there");
     }
 
-    /// Lets go of the content of a record, if it is there and not locked.
-    fn put_away(&mut self, db: Db, key: usize) {
+    /// Evicts the value of a record, unless that is locked.
+    fn evict(&mut self, db: Db, key: usize) {
         let (name, hash) = (name(db, key), Pair::hash(db, key));
         let Some(id) = self.store.find(db, &name, hash) else { return };
-        let Some(value) = self.store.cell(id).value.clone().filter(|value| !matches!(value, Value::Away(_)))
+        let Some(value) =
+            self.store.cell(id).value.clone().filter(|value| !matches!(value, Value::Evicted(_)))
         else {
             return;
         };
         let at = self.disk.len() as u32;
-        let other = Away::new(&Value::String(b"another".to_vec()), &self.file, at, 1);
-        assert!(!self.store.put_away(db, &name, hash, &Arc::new(other)), "it is not what was written there");
-        let away = Arc::new(Away::new(&value, &self.file, at, 1));
+        let other = Evicted::new(&Value::String(b"another".to_vec()), &self.file, at, 1);
+        assert!(!self.store.evict(db, &name, hash, &Arc::new(other)), "it is not what was written there");
+        let evicted = Arc::new(Evicted::new(&value, &self.file, at, 1));
         self.disk.push(value);
-        assert_eq!(self.store.put_away(db, &name, hash, &away), self.store.lock(id) == 0);
+        assert_eq!(self.store.evict(db, &name, hash, &evicted), self.store.lock(id) == 0);
     }
 
     fn hash(db: Db, key: usize) -> KeyHash {
@@ -153,7 +154,7 @@ impl Pair {
 
     fn edit(&mut self, db: u8, key: usize, change: impl Fn(&mut CellMut<'_>)) {
         let (db, gsn) = (Db(db), self.gsn);
-        self.bring_back(db, key);
+        self.load(db, key);
         let id = self.reserve(db, key);
         self.store.edit(id, gsn, |cell, changed| change(&mut CellMut::new(cell, changed, None)));
         self.store.release_if_absent(id);
@@ -176,8 +177,8 @@ impl Pair {
         match step {
             Step::Settle { most } => self.store.settle(most),
             Step::SettleAtOnce => self.store.settle_at_once(),
-            Step::PutAway { db, key } => self.put_away(Db(db), key),
-            Step::BringBack { db, key } => self.bring_back(Db(db), key),
+            Step::Evict { db, key } => self.evict(Db(db), key),
+            Step::Load { db, key } => self.load(Db(db), key),
             Step::Put { db, key, value, expires_at } => self.edit(db, key, |cell| {
                 cell.put_string(&value);
                 if expires_at != 0 {
@@ -360,9 +361,9 @@ proptest! {
         for db in DBS.into_iter().filter(|db| !Db(*db).holds_children()) {
             pair.apply(Step::Clear { db: Some(db) })?;
         }
-        // What was cleared goes by and by, and copies of what was brought back once the hand has passed.
+        // The store frees cleared records step by step, and forgets copies of loaded values as its clock advances.
         while pair.store.free_some(usize::MAX) {}
-        pair.store.pass_hand(usize::MAX, |_| true);
+        pair.store.advance_clock(usize::MAX, |_| true);
         prop_assert_eq!(pair.file.needed(), 0);
         let memory = pair.store.memory();
         prop_assert_eq!((memory.indexes, memory.keys, memory.values), (0, 0, 0));

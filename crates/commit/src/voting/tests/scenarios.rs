@@ -353,7 +353,7 @@ fn the_next_incarnation_of_who_has_locked_is_not_called() {
 }
 
 #[test]
-fn a_disturbed_way_is_not_flooded_with_what_was_refused() {
+fn refusals_are_not_repeated_over_a_link_that_was_broken() {
     let mut w = World::new(Bugs::NONE);
     // Of what the initiator has promised, region 1 refuses all but one, and all that it says is lost.
     let all: Vec<AttemptId> = (0..50).map(|_| w.initiated()).collect();
@@ -364,7 +364,7 @@ fn a_disturbed_way_is_not_flooded_with_what_was_refused() {
     w.promise(1);
     w.lose(1, 0);
     w.disturb(1, 0);
-    // As many words as it has refusals may be more than the way takes, and disturb it anew.
+    // Repeated refusals may be more than the link has room for, which breaks it anew.
     let said = w.links.iter().filter(|sent| sent.to.partition == PartitionId(0)).count();
     assert_eq!(said, 2, "a yes, and a question");
     // The initiator asks for what it has promised.

@@ -53,8 +53,8 @@ pub(super) struct Leading {
 }
 
 impl Leading {
-    /// The replicas that may keep the lines which one needs next, and the ballot to ask them under. If some are known to have had those, it is
-    /// these, and lines will do that they do not know to be durable, as their logs are this leader's for longer; else all that are there.
+    /// Returns the replicas to ask for the lines that a peer needs next, and the ballot to ask under. Replicas whose logs match this leader's that far
+    /// are asked under its ballot, also for lines that they do not know to be durable; without any, all replicas that are heard of are asked.
     fn sources(&self, place: usize, now: Micros) -> (Vec<NodeId>, Ballot) {
         let of = &self.peers[place];
         let others = self.peers.iter().filter(|peer| peer.node != of.node && peer.is_heard(now, PATIENCE));
@@ -448,7 +448,7 @@ impl<T: EntryType, M: Carrier<T::Entry>> StorageLog<T, M> {
         let Some(relay) = &mut peer.relay else { return };
         relay.question = None;
         relay.trimmed.insert(from, base);
-        // Those who do not have it are not asked, and say nothing.
+        // Only the sources are asked: a replica that is behind itself never answers that it has trimmed the lines.
         if others.iter().all(|node| relay.trimmed.contains_key(node))
             && let Some(base) = relay.trimmed.values().min_by_key(|base| base.last.lsn)
         {

@@ -344,7 +344,7 @@ fn who_is_behind_all_logs_gets_a_checkpoint() {
     assert!(world.nodes[0].open.is_empty(), "{}", world.describe());
 }
 
-/// Neither of two can have what the other one lacks, so neither is asked for it.
+/// Two replicas lack lines that the others have trimmed. Neither is a source for the other, so the leader waits for the answer of neither.
 #[test]
 fn two_that_are_behind_all_logs_get_a_checkpoint_each() {
     let mut world = at_rest(Region::new(1, 5));
@@ -359,7 +359,7 @@ fn two_that_are_behind_all_logs_get_a_checkpoint_each() {
     work(&mut world, 10, 300);
     [4, 5].into_iter().for_each(|replica| world.start(replica).unwrap());
     world.run(1_000_000).unwrap();
-    // What they were told before the leader had heard of both is lost.
+    // The replicas forget that they were told before the leader had heard of both.
     [4, 5].into_iter().for_each(|replica| world.nodes[replica].behind = None);
     world.run_until(10_000_000, |world| world.tally.copied == 2).unwrap();
     world.run(2_000_000).unwrap();

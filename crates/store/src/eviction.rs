@@ -1,134 +1,138 @@
-//! Records whose contents lie on disk, and the choice of those that go there (decision 58).
+//! Eviction of values to disk, and loading them back (decision 58).
 //!
-//! A content that goes leaves an [`Away`] in its record, by which all sums stay what they were. Nothing else of a record goes, so it is
-//! found, locked, walked, renamed and deleted as before; older contents and copies may be away too.
+//! An evicted value leaves an [`Evicted`] in its record, which has the hash and the weight of the value, so that digests and sums stay as
+//! they were. All else of the record stays in memory: it is found, locked, walked, renamed and deleted as before. Older contents may be
+//! evicted too.
 //!
-//! **The choice** is that of a clock. A hand passes over all places; a record that was [used](MemoryStore::touch) since it passed last stays.
+//! Candidates are chosen by the CLOCK algorithm: a hand passes over the slab, and skips a record that was
+//! [used](MemoryStore::touch) since its last round.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_model::value::name_hash;
-use ordain_model::{Away, Db, KeyHash, Value};
+use ordain_model::{Db, Evicted, KeyHash, Value};
 
 use crate::memory::MemoryStore;
 use crate::slab::Record;
 use crate::{RecordId, RecordStore};
 
-/// A content of no more bytes than this stays in memory: what is left of one that has gone takes nearly as much.
-pub const LEAST: usize = 2 * Away::BYTES;
+/// The largest value that is never evicted, bytes of memory: the reference to an evicted one takes half as much.
+pub const LEAST: usize = 2 * Evicted::BYTES;
 
-/// What a store knows of contents on disk.
+/// The state of a store's eviction.
 #[derive(Debug, Default)]
-pub(crate) struct Contents {
-    /// The place at which the hand stands.
+pub(crate) struct Eviction {
+    /// The record at which the clock's hand stands.
     hand: u32,
-    /// Contents that are in memory and on disk too, unless they have changed since, with the hashes of the names for which they were
+    /// Eviction that are in memory and on disk too, unless they have changed since, with the hashes of the names for which they were
     /// written there.
-    copies: BTreeMap<RecordId, (u64, Arc<Away>)>,
+    copies: BTreeMap<RecordId, (u64, Arc<Evicted>)>,
 }
 
-impl Contents {
-    fn take_copy(&mut self, id: RecordId) -> Option<(u64, Arc<Away>)> {
+impl Eviction {
+    fn take_copy(&mut self, id: RecordId) -> Option<(u64, Arc<Evicted>)> {
         if self.copies.is_empty() { None } else { self.copies.remove(&id) }
     }
 
     /// Bytes of memory, about.
     pub(crate) fn bytes(&self) -> usize {
-        self.copies.len() * (size_of::<RecordId>() + size_of::<(u64, Arc<Away>)>() + Away::BYTES)
+        self.copies.len() * (size_of::<RecordId>() + size_of::<(u64, Arc<Evicted>)>() + Evicted::BYTES)
     }
 }
 
 impl Record {
-    /// Whether its content, this one, may go and is worth it.
-    fn is_worth(&self, value: &Value) -> bool {
-        self.cell.away().is_none()
+    /// Tells whether its value may be evicted, and is large enough.
+    fn is_evictable(&self, value: &Value) -> bool {
+        self.cell.evicted().is_none()
             && value.heap_bytes() > LEAST
             && self.lock() == 0
             && !self.db().holds_children()
     }
 }
 
-/// A record that the hand has come to, and whose content may go.
+/// A record whose value may be evicted.
 #[derive(Debug)]
-pub struct Idle<'a> {
+pub struct Candidate<'a> {
     /// Its database.
     pub db: Db,
     /// Its key.
     pub key: &'a [u8],
-    /// Its content.
+    /// Its value.
     pub value: &'a Value,
-    /// Where that lies already, if it does.
-    pub copy: Option<Arc<Away>>,
+    /// The frame of this value on disk, if it was loaded and has not changed.
+    pub copy: Option<Arc<Evicted>>,
 }
 
 impl MemoryStore {
-    /// A record is used: its content stays until the hand has passed twice.
+    /// Notes that a record is used: its value is no candidate in the hand's next round.
     #[inline]
     pub fn touch(&mut self, id: RecordId) {
         self.slab.get_mut(id).set_used();
     }
 
-    /// Passes the hand over so many places at most, and shows records whose contents may go, until `show` says to stop with `false`: they
-    /// were not used since the hand passed, nobody has set their lock words, and it is worth it. Child records are passed over, as those who use them
-    /// cannot tell beforehand.
-    pub fn pass_hand(&mut self, places: usize, mut show: impl FnMut(Idle<'_>) -> bool) {
+    /// Advances the clock's hand over `places` records at most, and shows candidates until `show` answers `false`: records that were not used since
+    /// the hand's last round, with an unlocked value that is large enough. Child records are none: the transaction that uses one learns its
+    /// name only as it runs.
+    pub fn advance_clock(&mut self, places: usize, mut show: impl FnMut(Candidate<'_>) -> bool) {
         for _ in 0..places.min(self.slab.places()) {
-            let id = RecordId(self.contents.hand);
-            self.contents.hand = if id.0 as usize + 1 < self.slab.places() { id.0 + 1 } else { 0 };
+            let id = RecordId(self.eviction.hand);
+            self.eviction.hand = if id.0 as usize + 1 < self.slab.places() { id.0 + 1 } else { 0 };
             let record = self.slab.get_mut(id);
             if record.take_used() {
                 continue;
             }
-            let copy = self.contents.take_copy(id);
-            let Some(value) = record.cell.value.as_ref().filter(|value| record.is_worth(value)) else {
+            let copy = self.eviction.take_copy(id);
+            let Some(value) = record.cell.value.as_ref().filter(|value| record.is_evictable(value)) else {
                 continue;
             };
             let name = name_hash(record.db(), record.key());
             let copy = copy.filter(|(of, copy)| *of == name && copy.is_of(value)).map(|(_, copy)| copy);
-            if !show(Idle { db: record.db(), key: record.key(), value, copy }) {
+            if !show(Candidate { db: record.db(), key: record.key(), value, copy }) {
                 return;
             }
         }
     }
 
-    /// Lets the content of a record go, which lies on disk too; says whether it has. It stays if it has changed since it was written there, or the record is
-    /// locked or gone.
-    pub fn put_away(&mut self, db: Db, key: &[u8], hash: KeyHash, away: &Arc<Away>) -> bool {
+    /// Evicts the value of a record whose frame is written; answers `false`, and changes nothing, if the record is gone or locked or its value has
+    /// changed since the frame was made.
+    pub fn evict(&mut self, db: Db, key: &[u8], hash: KeyHash, evicted: &Arc<Evicted>) -> bool {
         let Some(id) = self.find(db, key, hash) else { return false };
         let record = self.slab.get_mut(id);
-        let (is_locked, is_away) = (record.lock() != 0, record.cell.away().is_some());
-        let value = record.cell.value.as_mut().filter(|value| !is_locked && !is_away && away.is_of(value));
+        let (is_locked, is_evicted) = (record.lock() != 0, record.cell.evicted().is_some());
+        let value =
+            record.cell.value.as_mut().filter(|value| !is_locked && !is_evicted && evicted.is_of(value));
         let Some(value) = value else { return false };
         let before = value.heap_bytes() as u64;
-        *value = Value::Away(away.clone());
-        self.totals.value_bytes = self.totals.value_bytes - before + Away::BYTES as u64;
-        self.contents.copies.remove(&id);
+        *value = Value::Evicted(evicted.clone());
+        self.totals.value_bytes = self.totals.value_bytes - before + Evicted::BYTES as u64;
+        self.eviction.copies.remove(&id);
         true
     }
 
-    /// Brings a content back that was fetched; says whether the record still wants it.
+    /// Puts a value back into memory that was read from disk; answers `false`, and changes nothing, if the record does not refer to its
+    /// frame any more.
     ///
     /// # Panics
-    /// If it is another content.
-    pub fn bring_back(
+    /// If it is not the value that was evicted.
+    pub fn load(
         &mut self,
         db: Db,
         key: &[u8],
         hash: KeyHash,
-        (away, value): (&Arc<Away>, Value),
+        (evicted, value): (&Arc<Evicted>, Value),
     ) -> bool {
-        assert!(away.is_of(&value), "what was fetched is not what was put away: {away:?}");
+        assert!(evicted.is_of(&value), "what was read is not what was evicted: {evicted:?}");
         let Some(id) = self.find(db, key, hash) else { return false };
         let record = self.slab.get_mut(id);
-        if !record.cell.away().is_some_and(|other| Arc::ptr_eq(other, away)) {
+        if !record.cell.evicted().is_some_and(|other| Arc::ptr_eq(other, evicted)) {
             return false;
         }
         let bytes = value.heap_bytes() as u64;
         record.cell.value = Some(value);
         record.set_used();
-        self.totals.value_bytes = self.totals.value_bytes - Away::BYTES as u64 + bytes;
-        self.contents.copies.insert(id, (name_hash(db, key), away.clone()));
+        self.totals.value_bytes = self.totals.value_bytes - Evicted::BYTES as u64 + bytes;
+        self.eviction.copies.insert(id, (name_hash(db, key), evicted.clone()));
         true
     }
 }
@@ -163,19 +167,19 @@ mod tests {
     /// The numbers of the records that the hand shows over so many places, and whether each has a copy.
     fn shown(store: &mut MemoryStore, places: usize) -> Vec<(usize, bool)> {
         let mut shown = Vec::new();
-        store.pass_hand(places, |idle| {
-            let n = usize::from_be_bytes(idle.key.try_into().unwrap());
-            shown.push((n, idle.copy.is_some()));
+        store.advance_clock(places, |candidate| {
+            let n = usize::from_be_bytes(candidate.key.try_into().unwrap());
+            shown.push((n, candidate.copy.is_some()));
             true
         });
         shown
     }
 
-    fn put_away(store: &mut MemoryStore, n: usize, file: &Arc<ValueFile>) -> Arc<Away> {
+    fn evict(store: &mut MemoryStore, n: usize, file: &Arc<ValueFile>) -> Arc<Evicted> {
         let value = store.cell(id(store, n)).value.clone().unwrap();
-        let away = Arc::new(Away::new(&value, file, n as u32, 10));
-        assert!(store.put_away(Db(0), &key(n), KeyHash::of(&key(n)), &away));
-        away
+        let evicted = Arc::new(Evicted::new(&value, file, n as u32, 10));
+        assert!(store.evict(Db(0), &key(n), KeyHash::of(&key(n)), &evicted));
+        evicted
     }
 
     #[test]
@@ -189,8 +193,8 @@ mod tests {
         assert_eq!(shown(&mut store, 5), [(4, false), (5, false), (0, false), (2, false)]);
         assert_eq!(shown(&mut store, 100).len(), 5, "once round and no more");
         let mut first = Vec::new();
-        store.pass_hand(6, |idle| {
-            first.push(idle.key.to_vec());
+        store.advance_clock(6, |candidate| {
+            first.push(candidate.key.to_vec());
             false
         });
         assert_eq!(first, [key(3)], "it stops where it is told to");
@@ -202,13 +206,13 @@ mod tests {
         let mut store = store(&[1_000, 1_000, 1_000]);
         let file = ValueFile::new(7);
         let (digest, before) = (store.digest(), store.memory().values);
-        let all = [0, 1, 2].map(|n| put_away(&mut store, n, &file));
+        let all = [0, 1, 2].map(|n| evict(&mut store, n, &file));
         assert_eq!(shown(&mut store, 3), []);
         assert_eq!((store.digest(), store.recompute_digest()), (digest, digest));
-        assert_eq!(store.memory().values, before - 3 * (1_000 - Away::BYTES as u64));
-        for (n, away) in all.iter().enumerate() {
+        assert_eq!(store.memory().values, before - 3 * (1_000 - Evicted::BYTES as u64));
+        for (n, evicted) in all.iter().enumerate() {
             let value = Value::String(vec![n as u8; 1_000]);
-            assert!(store.bring_back(Db(0), &key(n), KeyHash::of(&key(n)), (away, value)));
+            assert!(store.load(Db(0), &key(n), KeyHash::of(&key(n)), (evicted, value)));
         }
         assert_eq!((store.memory().values, store.digest()), (before, digest));
         // One is written with what it held, one with something else.
@@ -228,13 +232,8 @@ mod tests {
     fn a_copy_is_of_a_name() {
         let mut store = store(&[1_000]);
         let file = ValueFile::new(7);
-        let away = put_away(&mut store, 0, &file);
-        assert!(store.bring_back(
-            Db(0),
-            &key(0),
-            KeyHash::of(&key(0)),
-            (&away, Value::String(vec![0; 1_000]))
-        ));
+        let evicted = evict(&mut store, 0, &file);
+        assert!(store.load(Db(0), &key(0), KeyHash::of(&key(0)), (&evicted, Value::String(vec![0; 1_000]))));
         // Another record has its place, and the same content.
         let old = id(&store, 0);
         store.edit(old, Gsn(2), |cell, changed| CellMut::new(cell, changed, None).delete());
@@ -248,10 +247,10 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is not what was put away")]
+    #[should_panic(expected = "is not what was evicted")]
     fn another_content_does_not_come_back() {
         let mut store = store(&[1_000]);
-        let away = put_away(&mut store, 0, &ValueFile::new(7));
-        store.bring_back(Db(0), &key(0), KeyHash::of(&key(0)), (&away, Value::String(vec![1; 1_000])));
+        let evicted = evict(&mut store, 0, &ValueFile::new(7));
+        store.load(Db(0), &key(0), KeyHash::of(&key(0)), (&evicted, Value::String(vec![1; 1_000])));
     }
 }

@@ -1,4 +1,4 @@
-//! Contents that lie on disk, and what is known of them in memory: decision 58.
+//! Values that lie on disk, and what is known of them in memory: decision 58.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::value::Value;
 
-/// A file of a value log, as those know it whose contents lie there.
+/// A file of a value log, with the number of its bytes that are referred to.
 #[derive(Debug, Default)]
 pub struct ValueFile {
     number: u32,
-    /// Bytes of contents that somebody refers to.
+    /// Bytes of frames that are referred to.
     needed: AtomicU64,
 }
 
 impl ValueFile {
-    /// The file of a number, in which nothing lies.
+    /// An empty file of a number.
     pub fn new(number: u32) -> Arc<ValueFile> {
         Arc::new(ValueFile { number, needed: AtomicU64::new(0) })
     }
@@ -25,33 +25,34 @@ impl ValueFile {
         self.number
     }
 
-    /// Bytes of its contents that somebody refers to.
+    /// Bytes of its frames that are referred to.
     pub fn needed(&self) -> u64 {
         self.needed.load(Ordering::Relaxed)
     }
 }
 
-/// A content that is not in memory: its place in a value log, and what can be told of it without reading it. The place is needed as long
-/// as somebody has this.
-pub struct Away {
+/// A reference to a value on disk: its place in a value log, and what is known of it without reading it. The frame there is kept as long as
+/// a reference exists.
+pub struct Evicted {
     hash: u128,
     file: Arc<ValueFile>,
     at: u32,
     len: u32,
-    weight: u32,
+    weight: usize,
     type_name: &'static str,
 }
 
-impl Away {
-    /// Bytes of memory that one takes, with the counter that it is shared by.
-    pub const BYTES: usize = size_of::<Away>() + 2 * size_of::<usize>();
+const _: () = assert!(size_of::<Evicted>() == 64);
 
-    /// The content of a value that lies, or is about to, in so many bytes of a file from a place on.
-    pub fn new(value: &Value, file: &Arc<ValueFile>, at: u32, len: u32) -> Away {
-        // One that is released without having been referred to would free what others need.
+impl Evicted {
+    /// Memory of one in an `Arc`, bytes.
+    pub const BYTES: usize = size_of::<Evicted>() + 2 * size_of::<usize>();
+
+    /// Refers to a value whose frame has `len` bytes in a file, from byte `at` on.
+    pub fn new(value: &Value, file: &Arc<ValueFile>, at: u32, len: u32) -> Evicted {
         file.needed.fetch_add(len.into(), Ordering::Relaxed);
-        let weight = u32::try_from(value.weight()).unwrap_or(u32::MAX);
-        Away { hash: value.content_hash(), file: file.clone(), at, len, weight, type_name: value.type_name() }
+        let (hash, weight, type_name) = (value.content_hash(), value.weight(), value.type_name());
+        Evicted { hash, file: file.clone(), at, len, weight, type_name }
     }
 
     /// The file.
@@ -59,51 +60,51 @@ impl Away {
         &self.file
     }
 
-    /// The first byte there.
+    /// The first byte of the frame in its file.
     pub const fn at(&self) -> u32 {
         self.at
     }
 
-    /// The number of bytes there.
+    /// The length of the frame, bytes.
     pub const fn bytes(&self) -> u32 {
         self.len
     }
 
-    /// Whether a value is this content.
+    /// Compares the hash and the type of a value with those of the evicted one.
     pub fn is_of(&self, value: &Value) -> bool {
         (self.hash, self.type_name) == (value.content_hash(), value.type_name())
     }
 
-    /// [`Value::weight`] of the content.
+    /// [`Value::weight`] of the value.
     pub const fn weight(&self) -> usize {
-        self.weight as usize
+        self.weight
     }
 
-    /// [`Value::content_hash`] of the content.
+    /// [`Value::content_hash`] of the value.
     pub const fn content_hash(&self) -> u128 {
         self.hash
     }
 
-    /// [`Value::type_name`] of the content.
+    /// [`Value::type_name`] of the value.
     pub const fn type_name(&self) -> &'static str {
         self.type_name
     }
 }
 
-impl Drop for Away {
+impl Drop for Evicted {
     fn drop(&mut self) {
         self.file.needed.fetch_sub(self.len.into(), Ordering::Relaxed);
     }
 }
 
-impl PartialEq for Away {
-    /// Compares contents.
-    fn eq(&self, other: &Away) -> bool {
+impl PartialEq for Evicted {
+    /// Compares values by hash and type.
+    fn eq(&self, other: &Evicted) -> bool {
         (self.hash, self.type_name) == (other.hash, other.type_name)
     }
 }
 
-impl fmt::Debug for Away {
+impl fmt::Debug for Evicted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes at {} of file {}", self.len, self.at, self.file.number)
     }
