@@ -692,6 +692,7 @@ impl Participant {
             // Another node has nothing to say about this one's checkpoints.
             Message::Saving(_) => self.refused += 1,
             Message::Own(own) => self.take_own(own, out),
+            Message::Log(Log::Sealed(entry)) if self.replacing.has(entry.place) => {}
             Message::Log(Log::Sealed(entry)) => {
                 let ceiling = self.times.ceiling();
                 let ended = self.apply(&entry);

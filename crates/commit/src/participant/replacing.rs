@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_checkpoint::{Arriving, Header};
+use ordain_model::Epoch;
 use ordain_replication::Log;
 use ordain_role::{Bug, Outbox};
 use ordain_store::{MemoryStore, RecordStore as _};
@@ -27,6 +28,8 @@ use crate::viewing::Laid;
 #[derive(Debug, Default)]
 pub(super) struct Replacing {
     next: Option<Box<Next>>,
+    /// The place of the last checkpoint that was shown.
+    shown: Epoch,
     /// Cleared stores, whose memory is not given back yet.
     gone: Vec<MemoryStore>,
     /// Attempts that have read what was shown before: none of them reads on, as the two are of different moments.
@@ -90,6 +93,12 @@ impl Replacing {
         {
             self.gone.pop();
         }
+    }
+
+    /// True if the last checkpoint has what the entry of a place says. The reader was at that place before it found that it is behind; the entry has
+    /// come later than the checkpoint, as two roles have sent them.
+    pub(super) fn has(&self, place: Epoch) -> bool {
+        place <= self.shown
     }
 
     /// True if an attempt has read what was shown before a checkpoint took its place.
@@ -165,6 +174,7 @@ impl Participant {
     fn show_next(&mut self) {
         let Some(next) = self.replacing.next.take() else { return };
         let cut = next.restoring.cut();
+        self.replacing.shown = cut;
         self.replacing.ended.extend(self.attempts.keys());
         let (store, image) = next.restoring.into_view();
         self.stand();

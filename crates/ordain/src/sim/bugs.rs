@@ -556,7 +556,7 @@ pub(super) const TABLE: &[Planted] = &[
         Bug::UnmarkReads,
         "VALIDATED",
         "what an attempt of several shards has read at one may change once it is validated there, before it is at the others",
-        &[with("--engine regions-silo --partitions 2").found_by(&[4])],
+        &[with("--engine regions-silo --partitions 2 --workload append --keys 8 --txns 1200")],
     ),
     planted(
         Bug::AnswerEarly,

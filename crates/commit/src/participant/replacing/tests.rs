@@ -165,6 +165,22 @@ fn what_a_view_shows_is_what_it_had_until_all_of_a_checkpoint_has_come() {
     }
 }
 
+/// Found by seed 51081 of `regions-mvocc`: the reader had found that the view was behind, the proxy had handed over a checkpoint, and then came what
+/// the reader had sent before.
+#[test]
+fn an_entry_that_comes_later_than_the_checkpoint_that_has_it_is_passed_over() {
+    let (digest, file) = state(40);
+    let mut view = view(Bugs::NONE);
+    entries(4).iter().for_each(|entry| hear(&mut view, entry));
+    give_all(&mut view, 40, &file, 500);
+    for late in &entries(40)[4..] {
+        hear(&mut view, late);
+        assert_eq!(view.digest(), digest);
+    }
+    entries(41).last().into_iter().for_each(|entry| hear(&mut view, entry));
+    assert_eq!(view.digest(), state(41).0);
+}
+
 /// Scenario 26: the node dies while pieces come. What comes after it follows nothing, and the view begins from the front.
 #[test]
 fn a_view_that_dies_in_between_has_shown_nothing_of_it_and_begins_from_the_front() {
