@@ -55,7 +55,7 @@ const LAYERS: &[Row] = &[
     // What those who run nodes need of a family of engines.
     row("family",    &["model", "role", "log", "gateway"], &[]),
     // What every family builds on: fragments run on records, and a log of any entry type.
-    row("execution", &["model", "store"], &[]),
+    row("execution", &["model", "role", "store", "value-log"], &["log"]),
     row("replication", &["model", "role", "log", "checkpoint"], &["fuzz"]),
     // The two families. They do not know each other, and name no engine.
     row("deterministic", &["model", "role", "store", "gateway", "log", "family", "execution", "replication", "checkpoint"], &["fuzz"]),

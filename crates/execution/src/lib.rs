@@ -39,6 +39,7 @@ mod long;
 mod shipped;
 mod snapshot;
 mod step;
+mod tier;
 mod undo;
 mod workspace;
 
@@ -48,5 +49,6 @@ pub use long::{Computed, InputSlots, Long, PATIENCE};
 pub use shipped::{Held, ShippedRecords};
 pub use snapshot::{OnSnapshot, past_of};
 pub use step::{NO_SLOTS, Name, Records, Step, guarded};
+pub use tier::{Arrived, PastValues, Tier, TierSettings};
 pub use undo::{Touched, Undo, WRITE_LOCKED};
 pub use workspace::{InWorkspace, TableChange, Workspace, Write};

@@ -17,6 +17,42 @@ use crate::memory::MemoryStore;
 use crate::slab::Record;
 use crate::{RecordId, RecordStore};
 
+/// Values that go to disk and come back.
+pub trait Evicting {
+    /// Notes that a record is used: its value is no candidate in the hand's next round.
+    fn touch(&mut self, id: RecordId);
+
+    /// Advances the clock's hand over `places` records at most, and shows candidates until `show` answers `false`: records that were not used since
+    /// the hand's last round, with an unlocked value that is large enough. Child records are none: the transaction that uses one learns its
+    /// name only as it runs.
+    fn advance_clock(&mut self, places: usize, show: impl FnMut(Candidate<'_>) -> bool);
+
+    /// Evicts the value of a record whose frame is written; answers `false`, and changes nothing, if the record is gone or locked or its value has
+    /// changed since the frame was made.
+    fn evict(&mut self, db: Db, key: &[u8], hash: KeyHash, evicted: &Arc<Evicted>) -> bool;
+
+    /// Puts a value back into memory that was read from disk; answers `false`, and changes nothing, if the record does not refer to its
+    /// frame any more.
+    ///
+    /// # Panics
+    /// If it is not the value that was evicted.
+    fn load(&mut self, db: Db, key: &[u8], hash: KeyHash, read: (&Arc<Evicted>, Value)) -> bool;
+
+    /// Has a record that refers to a frame refer to another one with the same value; answers `false`, and changes nothing, if it does not refer
+    /// to it. A value that is in memory and has the frame for a copy has the other one then.
+    fn refer_to(&mut self, db: Db, key: &[u8], hash: KeyHash, frames: (&Place, &Arc<Evicted>)) -> bool;
+
+    /// True if a record refers to the frame at a place, or its value has it for a copy.
+    fn refers_to(&self, db: Db, key: &[u8], hash: KeyHash, place: Place) -> bool;
+}
+
+/// The place of a frame: the number of its file, and its first byte there.
+pub type Place = (u32, u32);
+
+fn place_of(evicted: &Evicted) -> Place {
+    (evicted.file().number(), evicted.at())
+}
+
 /// The largest value that is never evicted, bytes of memory: the reference to an evicted one takes half as much.
 pub const LEAST: usize = 2 * Evicted::BYTES;
 
@@ -25,7 +61,7 @@ pub const LEAST: usize = 2 * Evicted::BYTES;
 pub(crate) struct Eviction {
     /// The record at which the clock's hand stands.
     hand: u32,
-    /// Eviction that are in memory and on disk too, unless they have changed since, with the hashes of the names for which they were
+    /// Values that are in memory and on disk too, unless they have changed since, with the hashes of the names for which they were
     /// written there.
     copies: BTreeMap<RecordId, (u64, Arc<Evicted>)>,
 }
@@ -58,23 +94,21 @@ pub struct Candidate<'a> {
     pub db: Db,
     /// Its key.
     pub key: &'a [u8],
+    /// The hash of its key.
+    pub hash: KeyHash,
     /// Its value.
     pub value: &'a Value,
     /// The frame of this value on disk, if it was loaded and has not changed.
     pub copy: Option<Arc<Evicted>>,
 }
 
-impl MemoryStore {
-    /// Notes that a record is used: its value is no candidate in the hand's next round.
+impl Evicting for MemoryStore {
     #[inline]
-    pub fn touch(&mut self, id: RecordId) {
+    fn touch(&mut self, id: RecordId) {
         self.slab.get_mut(id).set_used();
     }
 
-    /// Advances the clock's hand over `places` records at most, and shows candidates until `show` answers `false`: records that were not used since
-    /// the hand's last round, with an unlocked value that is large enough. Child records are none: the transaction that uses one learns its
-    /// name only as it runs.
-    pub fn advance_clock(&mut self, places: usize, mut show: impl FnMut(Candidate<'_>) -> bool) {
+    fn advance_clock(&mut self, places: usize, mut show: impl FnMut(Candidate<'_>) -> bool) {
         for _ in 0..places.min(self.slab.places()) {
             let id = RecordId(self.eviction.hand);
             self.eviction.hand = if id.0 as usize + 1 < self.slab.places() { id.0 + 1 } else { 0 };
@@ -88,15 +122,14 @@ impl MemoryStore {
             };
             let name = name_hash(record.db(), record.key());
             let copy = copy.filter(|(of, copy)| *of == name && copy.is_of(value)).map(|(_, copy)| copy);
-            if !show(Candidate { db: record.db(), key: record.key(), value, copy }) {
+            let hash = record.hash(&self.placement);
+            if !show(Candidate { db: record.db(), key: record.key(), hash, value, copy }) {
                 return;
             }
         }
     }
 
-    /// Evicts the value of a record whose frame is written; answers `false`, and changes nothing, if the record is gone or locked or its value has
-    /// changed since the frame was made.
-    pub fn evict(&mut self, db: Db, key: &[u8], hash: KeyHash, evicted: &Arc<Evicted>) -> bool {
+    fn evict(&mut self, db: Db, key: &[u8], hash: KeyHash, evicted: &Arc<Evicted>) -> bool {
         let Some(id) = self.find(db, key, hash) else { return false };
         let record = self.slab.get_mut(id);
         let (is_locked, is_evicted) = (record.lock() != 0, record.cell.evicted().is_some());
@@ -110,18 +143,7 @@ impl MemoryStore {
         true
     }
 
-    /// Puts a value back into memory that was read from disk; answers `false`, and changes nothing, if the record does not refer to its
-    /// frame any more.
-    ///
-    /// # Panics
-    /// If it is not the value that was evicted.
-    pub fn load(
-        &mut self,
-        db: Db,
-        key: &[u8],
-        hash: KeyHash,
-        (evicted, value): (&Arc<Evicted>, Value),
-    ) -> bool {
+    fn load(&mut self, db: Db, key: &[u8], hash: KeyHash, (evicted, value): (&Arc<Evicted>, Value)) -> bool {
         assert!(evicted.is_of(&value), "what was read is not what was evicted: {evicted:?}");
         let Some(id) = self.find(db, key, hash) else { return false };
         let record = self.slab.get_mut(id);
@@ -134,6 +156,37 @@ impl MemoryStore {
         self.totals.value_bytes = self.totals.value_bytes - Evicted::BYTES as u64 + bytes;
         self.eviction.copies.insert(id, (name_hash(db, key), evicted.clone()));
         true
+    }
+
+    fn refer_to(
+        &mut self,
+        db: Db,
+        key: &[u8],
+        hash: KeyHash,
+        (place, other): (&Place, &Arc<Evicted>),
+    ) -> bool {
+        let Some(id) = self.find(db, key, hash).filter(|_| self.refers_to(db, key, hash, *place)) else {
+            return false;
+        };
+        let record = self.slab.get_mut(id);
+        if let Some(evicted) = record.cell.evicted() {
+            assert!(**evicted == **other, "another value was written in its place: {evicted:?}");
+            record.cell.value = Some(Value::Evicted(other.clone()));
+        } else {
+            self.eviction.copies.insert(id, (name_hash(db, key), other.clone()));
+        }
+        true
+    }
+
+    fn refers_to(&self, db: Db, key: &[u8], hash: KeyHash, place: Place) -> bool {
+        let Some(id) = self.find(db, key, hash) else { return false };
+        match self.slab.get(id).cell.evicted() {
+            Some(evicted) => place_of(evicted) == place,
+            None => {
+                let copy = self.eviction.copies.get(&id);
+                copy.is_some_and(|(of, copy)| *of == name_hash(db, key) && place_of(copy) == place)
+            }
+        }
     }
 }
 
@@ -226,6 +279,30 @@ mod tests {
         assert_eq!((shown(&mut store, 3), file.needed()), (vec![], 30), "they were used");
         assert_eq!(shown(&mut store, 3), [(0, true), (1, true), (2, false)]);
         assert_eq!(file.needed(), 0, "whoever is shown a copy keeps it");
+    }
+
+    #[test]
+    fn who_refers_to_a_frame_refers_to_the_one_in_its_place() {
+        let mut store = store(&[1_000, 1_000]);
+        let (old, new) = (ValueFile::new(7), ValueFile::new(8));
+        let value = |n: u8| Value::String(vec![n; 1_000]);
+        let [first, second] = [0, 1].map(|n| evict(&mut store, n, &old));
+        assert!(store.load(Db(0), &key(1), KeyHash::of(&key(1)), (&second, value(1))));
+        drop((first, second));
+        assert_eq!(old.needed(), 20, "one is evicted, one has a copy");
+        for n in [0, 1] {
+            let other = Arc::new(Evicted::new(&value(n as u8), &new, n as u32, 10));
+            let hash = KeyHash::of(&key(n));
+            assert!(
+                !store.refer_to(Db(0), &key(n), hash, (&(8, n as u32), &other)),
+                "it is in the other file"
+            );
+            assert!(!store.refer_to(Db(1), &key(n), hash, (&(7, n as u32), &other)), "nor of that name");
+            assert!(store.refers_to(Db(0), &key(n), hash, (7, n as u32)));
+            assert!(store.refer_to(Db(0), &key(n), hash, (&(7, n as u32), &other)));
+            assert!(store.refers_to(Db(0), &key(n), hash, (8, n as u32)));
+        }
+        assert_eq!((old.needed(), new.needed()), (0, 20));
     }
 
     #[test]

@@ -38,7 +38,7 @@ mod zigzag;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Placement, Position, Table};
 
-pub use eviction::{Candidate, LEAST};
+pub use eviction::{Candidate, Evicting, LEAST, Place};
 pub use handover::{Handover, Name};
 pub use memory::{Entry, MemoryStore};
 
@@ -71,7 +71,7 @@ pub trait Snapshot: Table {
 }
 
 /// The records of one shard.
-pub trait RecordStore: Handover {
+pub trait RecordStore: Handover + Evicting {
     /// The placement by which records are hashed here.
     fn placement(&self) -> &Placement;
 

@@ -10,7 +10,7 @@ use ordain_model::value::record_hash;
 use ordain_model::{
     Cell, CellMut, Db, Digest, Evicted, Gsn, KeyHash, Millis, Position, Table, Value, ValueFile,
 };
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{Evicting as _, MemoryStore, RecordId, RecordStore};
 use proptest::prelude::*;
 
 /// Few keys, so that steps meet: short and long ones, and two pairs of equal position, whose order must not
