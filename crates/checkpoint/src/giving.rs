@@ -36,6 +36,8 @@ pub struct Filling<At> {
     enough: usize,
     /// The piece.
     pub piece: Piece,
+    /// Bytes of items that are not in it, as their values are not in memory.
+    lacking: usize,
     /// The number of its items.
     items: usize,
     /// The item put in last.
@@ -47,12 +49,12 @@ pub struct Filling<At> {
 impl<At: Copy + PartialEq> Filling<At> {
     /// Begins a piece of a kind.
     pub fn new(kind: Kind, enough: usize) -> Filling<At> {
-        Filling { enough, piece: Piece::new(kind), items: 0, last: None, rest: None }
+        Filling { enough, piece: Piece::new(kind), lacking: 0, items: 0, last: None, rest: None }
     }
 
     /// Answers whether the next item, at this place, goes in. Items at one place stay together.
     pub fn takes(&mut self, at: At) -> bool {
-        let is_long = self.piece.len() >= self.enough || self.items >= ITEMS_MAX;
+        let is_long = self.piece.len() + self.lacking >= self.enough || self.items >= ITEMS_MAX;
         let is_full = is_long && self.last != Some(at);
         if is_full {
             self.rest = Some(at);
@@ -60,5 +62,10 @@ impl<At: Copy + PartialEq> Filling<At> {
         self.last = Some(at);
         self.items += 1;
         !is_full
+    }
+
+    /// Leaves out an item of so many bytes: where the piece ends does not depend on it.
+    pub fn leave_out(&mut self, bytes: usize) {
+        self.lacking += bytes;
     }
 }

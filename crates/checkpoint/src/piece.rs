@@ -107,6 +107,11 @@ impl Piece {
         self.count += 1;
     }
 
+    /// The length of a record in a piece, bytes, whether or not its value is evicted.
+    pub fn record_len(key: &[u8], cell: &Cell) -> usize {
+        size_of::<u8>() + size_of::<u64>() + size_of::<u32>() + key.len() + cell.image_len()
+    }
+
     /// Adds an outcome.
     pub fn push_outcome(&mut self, outcome: &Outcome<'_>) {
         debug_assert_eq!(self.kind, Kind::Outcomes);

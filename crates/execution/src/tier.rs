@@ -15,12 +15,13 @@ mod pins;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::{Db, Evicted, KeyHash, Value};
+use ordain_model::{Cell, Db, Evicted, KeyHash, Value};
 use ordain_role::{DiskDone, DiskError, DiskRequest};
 use ordain_store::{Candidate, Place, RecordStore};
 use ordain_value_log::{Frame, Happened, Sizes, ValueLog};
@@ -38,8 +39,24 @@ const PASSED_MOST: usize = 4096;
 pub struct TierSettings {
     /// Bytes of memory that the store may hold, buffers of the value log included.
     pub budget: u64,
+    /// The largest value that is never evicted, bytes of memory.
+    pub least: usize,
     /// The sizes of the value log.
     pub sizes: Sizes,
+}
+
+impl TierSettings {
+    /// A tier of a store that may hold so many bytes, with files that are small where that is little.
+    pub fn within(budget: u64, least: usize) -> TierSettings {
+        let Sizes { file, write, piece } = Sizes::NODE;
+        let part = |of: u64, least: u64, most: usize| (budget / of).clamp(least, most as u64) as usize;
+        let sizes = Sizes {
+            file: part(8, 4 << 10, file as usize) as u32,
+            write: part(64, 1, write),
+            piece: part(64, 1 << 10, piece),
+        };
+        TierSettings { budget, least, sizes }
+    }
 }
 
 /// The values of a store, in memory and on disk; each of those who wait for some is a `W`.
@@ -47,6 +64,7 @@ pub struct TierSettings {
 pub struct Tier<W> {
     log: ValueLog,
     budget: u64,
+    least: usize,
     leaving: Leaving,
     /// Values that are being read from the disk.
     coming: BTreeMap<Place, Coming<W>>,
@@ -57,6 +75,8 @@ pub struct Tier<W> {
     happened: Vec<Happened>,
     /// Why the last write failed; nothing is evicted until the next tick then.
     failed: Option<DiskError>,
+    /// The memory that was held when last all was evicted that could be.
+    settled: u64,
     counts: Counts,
 }
 
@@ -139,14 +159,36 @@ struct Waiting {
     past: PastValues,
 }
 
-/// Values of past states, by their references.
+/// Values of past states, by their places on disk.
 #[derive(Clone, Debug, Default)]
-pub struct PastValues(Vec<(Arc<Evicted>, Value)>);
+pub struct PastValues(BTreeMap<Place, Value>);
 
 impl PastValues {
+    /// None.
+    pub const NONE: PastValues = PastValues(BTreeMap::new());
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A content with its value, if that is evicted and is here.
+    #[inline]
+    pub fn with<'a>(&self, cell: &'a Cell) -> Cow<'a, Cell> {
+        match cell.evicted().and_then(|evicted| self.get(evicted)) {
+            Some(value) => Cow::Owned(Cell { value: Some(value.clone()), expires_at: cell.expires_at }),
+            None => Cow::Borrowed(cell),
+        }
+    }
+
+    /// The reference of an evicted value of a content that is not here.
+    pub fn lacks<'a>(&self, cell: &'a Cell) -> Option<&'a Arc<Evicted>> {
+        cell.evicted().filter(|evicted| self.get(evicted).is_none())
+    }
+
     /// The value of a reference, if it is here.
-    pub fn get(&self, evicted: &Arc<Evicted>) -> Option<&Value> {
-        self.0.iter().find(|(of, _)| Arc::ptr_eq(of, evicted)).map(|(_, value)| value)
+    pub fn get(&self, evicted: &Evicted) -> Option<&Value> {
+        self.0.get(&place_of(evicted))
     }
 
     /// Adds others.
@@ -179,12 +221,14 @@ impl<W: Ord + Copy> Tier<W> {
         Tier {
             log: ValueLog::new(prefix, settings.sizes),
             budget: settings.budget,
+            least: settings.least,
             leaving: Leaving::default(),
             coming: BTreeMap::new(),
             waiting: BTreeMap::new(),
             pins: Pins::default(),
             happened: Vec::new(),
             failed: None,
+            settled: 0,
             counts: Counts::default(),
         }
     }
@@ -212,17 +256,32 @@ impl<W: Ord + Copy> Tier<W> {
         };
         let waiting = self.waiting.entry(who).or_default();
         coming.waiters.insert(who);
-        waiting.missing.insert(place);
+        let is_new = waiting.missing.insert(place);
         match present {
             Some(Name { db, key, hash }) => {
                 if !coming.names.iter().any(|(of, name, _)| (*of, &**name) == (db, key)) {
                     coming.names.push((db, key.to_vec(), hash));
                 }
-                self.pins.pin(hash);
-                waiting.pinned.push(hash);
+                if is_new {
+                    self.pins.pin(hash);
+                    waiting.pinned.push(hash);
+                }
             }
             None => _ = coming.past.insert(who),
         }
+    }
+
+    /// Has the value of a name stay in memory for one who waits, until all that he wants has arrived.
+    pub fn hold(&mut self, hash: KeyHash, who: W) {
+        if let Some(waiting) = self.waiting.get_mut(&who) {
+            self.pins.pin(hash);
+            waiting.pinned.push(hash);
+        }
+    }
+
+    /// True if somebody waits for a value.
+    pub fn awaits(&self, who: &W) -> bool {
+        self.waiting.contains_key(who)
     }
 
     /// Has the value of a name stay in memory, if it is there or once it is.
@@ -288,7 +347,7 @@ impl<W: Ord + Copy> Tier<W> {
             waiter.missing.remove(&place);
             if coming.past.contains(&who) {
                 assert!(evicted.is_of(&value), "what was read is not what was evicted: {evicted:?}");
-                waiter.past.0.push((evicted.clone(), value.clone()));
+                waiter.past.0.insert(place, value.clone());
             }
             if waiter.missing.is_empty() {
                 let Waiting { pinned, past, .. } = waiting.remove();
@@ -315,8 +374,8 @@ impl<W: Ord + Copy> Tier<W> {
             return;
         }
         let mut written = Vec::new();
-        let Tier { log, leaving, pins, .. } = self;
-        store.advance_clock(PASSED_MOST, |candidate| {
+        let Tier { log, leaving, pins, least, .. } = self;
+        store.advance_clock(PASSED_MOST, *least, |candidate| {
             let Candidate { db, key, hash, value, copy } = candidate;
             if pins.holds(hash) || leaving.has(db, hash) {
                 return true;
@@ -375,6 +434,11 @@ impl<W: Ord + Copy> Tier<W> {
         self.log.collect_garbage();
     }
 
+    /// Has what was appended written, however little it is.
+    pub fn flush(&mut self) {
+        self.log.flush();
+    }
+
     /// Takes the requests that are to be made. Each is answered by [`Tier::done`].
     pub fn take_requests(&mut self) -> Vec<DiskRequest> {
         self.log.take_requests()
@@ -387,10 +451,16 @@ impl<W: Ord + Copy> Tier<W> {
 
     // ---- what can be seen of it ----------------------------------------------------------------------------
 
-    /// True if the store holds more than the budget by so much that whoever adds to it should wait: what leaves does not keep up.
+    /// Notes that all has been evicted that could be.
+    pub fn note_settled(&mut self, store: &impl RecordStore) {
+        self.settled = store.memory().total();
+    }
+
+    /// True if the store holds more than the budget by so much that it is time to evict, and more than when last nothing could be evicted.
     pub fn is_over(&self, store: &impl RecordStore) -> bool {
         let held = store.memory().total() + self.log.heap_bytes() as u64;
-        held > self.budget.saturating_add(self.budget / 8).max(self.budget.saturating_add(LEAVING_MOST))
+        let slack = (self.budget / 8).min(LEAVING_MOST);
+        self.failed.is_none() && held > self.budget.max(self.settled).saturating_add(slack)
     }
 
     /// Reports metrics, by name.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ordain_log::{Durability, LogConfig};
-use ordain_model::{Computations, Doubts, Micros, Options, PartitionId, Stamp, Stopwatch};
+use ordain_model::{Computations, Doubts, Evicted, Micros, Options, PartitionId, Stamp, Stopwatch};
 use ordain_role::{Address, Bug, Bugs, NodeId, Topology, UnderWay};
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +119,10 @@ pub struct NodeSettings {
     /// The same on all nodes and at every start: records that move with a slot go in such pieces, and a move that is executed
     /// again meets the acknowledgements of the first time.
     pub checkpoint_piece: usize,
+    /// Bytes of memory that its records may take: others have their values on disk. All are in memory without a budget.
+    pub memory_budget: Option<u64>,
+    /// The largest value that stays in memory even so, bytes: its place on disk is kept in memory too.
+    pub evicted_above: usize,
     /// After so many bytes of input the node asks for a checkpoint; 0: only clients do.
     pub checkpoint_bytes: u64,
     /// Whether the log is trimmed up to what checkpoints cover.
@@ -176,6 +180,8 @@ impl NodeSettings {
             kept_max: 256 << 20,
             piece: 1 << 20,
             checkpoint_piece: 64 << 10,
+            memory_budget: None,
+            evicted_above: 2 * Evicted::BYTES,
             checkpoint_bytes: 0,
             trims: true,
             log_keep_bytes: 8 << 30,

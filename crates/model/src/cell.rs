@@ -68,6 +68,14 @@ impl Cell {
         }
     }
 
+    /// The length of its [image](Codec::encode), bytes, whether or not the value is evicted.
+    pub fn image_len(&self) -> usize {
+        match self.evicted() {
+            Some(evicted) => size_of::<u64>() + evicted.image_len(),
+            None => self.to_bytes().len(),
+        }
+    }
+
     /// The hash, if the record holds one.
     pub fn hash(&self) -> Option<&HashValue> {
         match &self.value {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::value::Value;
 
 /// A file of a value log, with the number of its bytes that are referred to.
@@ -38,8 +40,11 @@ pub struct Evicted {
     file: Arc<ValueFile>,
     at: u32,
     len: u32,
+    image_len: u32,
+    /// The hash of its image, in which the order of a hash's fields and its form count too.
+    image_hash: u64,
     weight: usize,
-    type_name: &'static str,
+    is_hash: bool,
 }
 
 const _: () = assert!(size_of::<Evicted>() == 64);
@@ -51,8 +56,12 @@ impl Evicted {
     /// Refers to a value whose frame has `len` bytes in a file, from byte `at` on.
     pub fn new(value: &Value, file: &Arc<ValueFile>, at: u32, len: u32) -> Evicted {
         file.needed.fetch_add(len.into(), Ordering::Relaxed);
-        let (hash, weight, type_name) = (value.content_hash(), value.weight(), value.type_name());
-        Evicted { hash, file: file.clone(), at, len, weight, type_name }
+        let (hash, weight, is_hash) = (value.content_hash(), value.weight(), matches!(value, Value::Hash(_)));
+        // As the frame, it is shorter than a file of values.
+        let mut image = Vec::new();
+        value.encode(&mut image);
+        let (image_len, image_hash) = (image.len() as u32, xxh3_64(&image));
+        Evicted { hash, file: file.clone(), at, len, image_len, image_hash, weight, is_hash }
     }
 
     /// The file.
@@ -70,9 +79,22 @@ impl Evicted {
         self.len
     }
 
-    /// Compares the hash and the type of a value with those of the evicted one.
+    /// The length of the value's [image](crate::wire::Codec::encode), bytes.
+    pub const fn image_len(&self) -> usize {
+        self.image_len as usize
+    }
+
+    /// Compares a value with the evicted one by hashes: of a hash the order of its fields and its form too, which
+    /// [`Value::content_hash`] does not see.
     pub fn is_of(&self, value: &Value) -> bool {
-        (self.hash, self.type_name) == (value.content_hash(), value.type_name())
+        if self.hash != value.content_hash() || self.type_name() != value.type_name() {
+            return false;
+        }
+        let mut image = Vec::new();
+        if self.is_hash {
+            value.encode(&mut image);
+        }
+        !self.is_hash || self.image_hash == xxh3_64(&image)
     }
 
     /// [`Value::weight`] of the value.
@@ -87,7 +109,7 @@ impl Evicted {
 
     /// [`Value::type_name`] of the value.
     pub const fn type_name(&self) -> &'static str {
-        self.type_name
+        if self.is_hash { "hash" } else { "string" }
     }
 }
 
@@ -98,9 +120,9 @@ impl Drop for Evicted {
 }
 
 impl PartialEq for Evicted {
-    /// Compares values by hash and type.
+    /// Compares values by their hashes.
     fn eq(&self, other: &Evicted) -> bool {
-        (self.hash, self.type_name) == (other.hash, other.type_name)
+        (self.hash, self.image_hash) == (other.hash, other.image_hash)
     }
 }
 

@@ -47,6 +47,11 @@ pub trait Procedure: Send + Sync {
         }
     }
 
+    /// True if a fragment over the whole table reads values, not names, types and expiries alone: then none of them is evicted while it runs.
+    fn scans_values(&self) -> bool {
+        false
+    }
+
     /// True if the caller may not know the keys: then the gateway asks [`Procedure::reconnoitre`] before it
     /// plans (calvin.md, section 4.7).
     fn is_dependent(&self) -> bool {

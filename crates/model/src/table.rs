@@ -4,7 +4,6 @@ use crate::cell::Cell;
 use crate::digest::Digest;
 use crate::ids::{Db, Millis};
 use crate::key::Position;
-use crate::wire::Codec as _;
 
 /// The sum of the expiries of some records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +34,7 @@ impl Expiring {
 
 /// The weight of a record in a piece of a slot, bytes: those of its key and of the image of its cell.
 pub fn weight(key: &[u8], cell: &Cell) -> usize {
-    key.len() + cell.to_bytes().len()
+    key.len() + cell.image_len()
 }
 
 /// A piece of a slot, which is to have so many records or bytes.

@@ -13,6 +13,7 @@ use crate::system::sum_parts;
 #[derive(Debug)]
 pub struct TableProcedure {
     access: Access,
+    scans_values: bool,
     check: fn(Args<'_>) -> Result<(), PlanError>,
     run: fn(&mut FragmentContext<'_>),
     reply: fn(&ReplyContext<'_>, &mut Vec<u8>),
@@ -26,7 +27,16 @@ impl TableProcedure {
         run: fn(&mut FragmentContext<'_>),
         reply: fn(&ReplyContext<'_>, &mut Vec<u8>),
     ) -> Arc<TableProcedure> {
-        Arc::new(TableProcedure { access: Access::TableRead, check, run, reply })
+        Arc::new(TableProcedure { access: Access::TableRead, scans_values: false, check, run, reply })
+    }
+
+    /// A procedure that reads the table, [values](Procedure::scans_values) of records too; the functions are those of [`TableProcedure::reads`].
+    pub fn reads_values(
+        check: fn(Args<'_>) -> Result<(), PlanError>,
+        run: fn(&mut FragmentContext<'_>),
+        reply: fn(&ReplyContext<'_>, &mut Vec<u8>),
+    ) -> Arc<TableProcedure> {
+        Arc::new(TableProcedure { access: Access::TableRead, scans_values: true, check, run, reply })
     }
 
     /// A procedure that may change the table; the functions are those of [`TableProcedure::reads`]. It is logged, and has
@@ -36,7 +46,7 @@ impl TableProcedure {
         run: fn(&mut FragmentContext<'_>),
         reply: fn(&ReplyContext<'_>, &mut Vec<u8>),
     ) -> Arc<TableProcedure> {
-        Arc::new(TableProcedure { access: Access::TableWrite, check, run, reply })
+        Arc::new(TableProcedure { access: Access::TableWrite, scans_values: false, check, run, reply })
     }
 }
 
@@ -49,6 +59,10 @@ impl Procedure for TableProcedure {
     fn run(&self, _code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
         (self.run)(cx);
         Ok(())
+    }
+
+    fn scans_values(&self) -> bool {
+        self.scans_values
     }
 
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {

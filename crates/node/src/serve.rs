@@ -39,6 +39,8 @@ use start::Start;
 pub struct ServeConfig {
     /// The memory that it may have allocated before what needs more is refused, bytes; 0: no limit.
     pub maxmemory_bytes: u64,
+    /// Bytes of memory that its records may take, if values may be on disk.
+    pub memory_budget: Option<u64>,
     /// The function that gives the bytes of memory that the process has allocated; 0 if they are not counted.
     pub allocated_bytes: fn() -> u64,
     /// The address for Redis clients.
@@ -88,6 +90,7 @@ impl ServeConfig {
         let free = || SocketAddr::from(([127, 0, 0, 1], 0));
         ServeConfig {
             maxmemory_bytes: 0,
+            memory_budget: None,
             allocated_bytes: || 0,
             listen: free(),
             admin: free(),

@@ -13,9 +13,11 @@ use std::thread;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
-use ordain_engines::registry::{self, DEFAULT_BECAUSE, Engine};
+use ordain_deterministic::options::CHECKPOINT_MODE;
+use ordain_engines::registry::{self, DEFAULT_BECAUSE, Engine, Make};
 use ordain_family::Keep;
 use ordain_lab::options::{OptionArgs, OptionFlags};
+use ordain_model::{CheckpointMode, Options};
 use ordain_node::admin_client::{Login, Target};
 use ordain_node::cluster::{ClusterConfig, ClusterFile, Membership, is_admin_in_tls};
 use ordain_node::serve::{Ended, Node, Operators, ServeConfig, without};
@@ -202,6 +204,10 @@ pub struct ServeArgs {
     /// [default: 0]
     #[arg(long, env = "ORDAIN_MAXMEMORY", value_name = "SIZE")]
     maxmemory: Option<Size>,
+    /// How much memory the records of the node may take, as 200mb or 4gb: the values of others are on disk, and read when they are
+    /// needed [default: all records are in memory]
+    #[arg(long, env = "ORDAIN_MEMORY_BUDGET", value_name = "SIZE")]
+    memory_budget: Option<Size>,
     /// A TOML file with any of these flags as keys, or one that describes a cluster
     #[arg(long, env = "ORDAIN_CONFIG", value_name = "FILE")]
     #[serde(skip)]
@@ -262,7 +268,7 @@ impl ServeArgs {
             listen, admin, data_dir, ephemeral, engine, durability, threads, password, password_file,
             users_file, tls_port, tls_only, tls_cert_file, tls_key_file, tls_ca_cert_file, tls_auth_clients,
             admin_tls, admin_user, admin_password_file, insecure, checkpoint_log_bytes, log_keep_bytes,
-            log_segment_bytes, checkpoint_store, checkpoint_store_keep, maxmemory, log, log_json; {
+            log_segment_bytes, checkpoint_store, checkpoint_store_keep, maxmemory, memory_budget, log, log_json; {
             options: self.options.given.or(&file.options.given).into(),
             config: self.config,
             node: self.node,
@@ -318,6 +324,7 @@ impl ServeArgs {
             checkpoint_store_keep: file.checkpoint_store_keep,
             options: file.options.into(),
             maxmemory: file.maxmemory,
+            memory_budget: file.memory_budget,
             log: file.log,
             log_json: file.log_json,
             ..ServeArgs::default()
@@ -432,7 +439,12 @@ impl ServeArgs {
             (false, Some(Durability::None)) => Keep::Late,
         };
         let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
+        let options = engine.options(self.options.given.iter())?;
+        if self.memory_budget.is_some() {
+            may_evict(engine, &options, keep)?;
+        }
         Ok(ServeConfig {
+            memory_budget: self.memory_budget.map(|size| size.0),
             maxmemory_bytes: self.maxmemory.map_or(0, |size| size.0),
             allocated_bytes: crate::memory::allocated,
             listen: self.listen.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379))),
@@ -440,7 +452,7 @@ impl ServeArgs {
             data_dir: self.data_dir.clone().unwrap_or_else(|| "ordain-data".into()),
             keep,
             engine,
-            options: engine.options(self.options.given.iter())?,
+            options,
             threads,
             password: self.password()?,
             users_file: self.users_file.clone(),
@@ -580,6 +592,27 @@ fn again() -> anyhow::Error {
     };
     anyhow::Error::new(start())
         .context("this node has to be started again, and cannot do that itself: start it")
+}
+
+/// Checks that a node may have values on disk.
+///
+/// # Errors
+/// What the engine, its options or the node's durability forbid.
+fn may_evict(engine: Engine, options: &Options, keep: Keep) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        matches!(engine.make(), Make::Deterministic(_)),
+        "engine {engine} keeps all values in memory: leave --memory-budget out, or take calvin, calvin-paper, paxflow or qstore"
+    );
+    anyhow::ensure!(
+        keep != Keep::Nothing,
+        "--memory-budget has values on disk, and --ephemeral uses none: drop one of the two"
+    );
+    anyhow::ensure!(
+        !options.has(&CHECKPOINT_MODE)
+            || options.choice::<CheckpointMode>(&CHECKPOINT_MODE) != CheckpointMode::ZigZag,
+        "--checkpoint-mode zigzag keeps two copies of records in memory: drop it, or drop --memory-budget"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -161,6 +161,10 @@ pub struct SimArgs {
     /// Shards a node; by default drawn from the seed, 1 to 8.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64))]
     shards: Option<u16>,
+    /// Bytes of memory that the records of a node may take: others have their values on disk, however short they are. All are in memory
+    /// without it
+    #[arg(long, value_name = "BYTES")]
+    memory_budget: Option<u64>,
     /// The workload: the requests that clients make.
     #[arg(long, value_enum, default_value_t)]
     workload: WorkloadName,
@@ -540,6 +544,9 @@ fn reproduce(args: &SimArgs, seed: u64) -> String {
     }
     if let Some(shards) = args.shards {
         command += &format!(" --shards {shards}");
+    }
+    if let Some(bytes) = args.memory_budget {
+        command += &format!(" --memory-budget {bytes}");
     }
     if let Some(bug) = args.plant {
         command += &format!(" --plant {}", bug.name());

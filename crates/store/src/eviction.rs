@@ -23,9 +23,9 @@ pub trait Evicting {
     fn touch(&mut self, id: RecordId);
 
     /// Advances the clock's hand over `places` records at most, and shows candidates until `show` answers `false`: records that were not used since
-    /// the hand's last round, with an unlocked value that is large enough. Child records are none: the transaction that uses one learns its
-    /// name only as it runs.
-    fn advance_clock(&mut self, places: usize, show: impl FnMut(Candidate<'_>) -> bool);
+    /// the hand's last round, with an unlocked value that takes more than `least` bytes of memory. Child records are none: the transaction that
+    /// uses one learns its name only as it runs.
+    fn advance_clock(&mut self, places: usize, least: usize, show: impl FnMut(Candidate<'_>) -> bool);
 
     /// Evicts the value of a record whose frame is written; answers `false`, and changes nothing, if the record is gone or locked or its value has
     /// changed since the frame was made.
@@ -53,7 +53,7 @@ fn place_of(evicted: &Evicted) -> Place {
     (evicted.file().number(), evicted.at())
 }
 
-/// The largest value that is never evicted, bytes of memory: the reference to an evicted one takes half as much.
+/// The largest value that a node never evicts, bytes of memory: the reference to an evicted one takes half as much.
 pub const LEAST: usize = 2 * Evicted::BYTES;
 
 /// The state of a store's eviction.
@@ -79,9 +79,9 @@ impl Eviction {
 
 impl Record {
     /// Tells whether its value may be evicted, and is large enough.
-    fn is_evictable(&self, value: &Value) -> bool {
+    fn is_evictable(&self, value: &Value, least: usize) -> bool {
         self.cell.evicted().is_none()
-            && value.heap_bytes() > LEAST
+            && value.heap_bytes() > least
             && self.lock() == 0
             && !self.db().holds_children()
     }
@@ -108,22 +108,27 @@ impl Evicting for MemoryStore {
         self.slab.get_mut(id).set_used();
     }
 
-    fn advance_clock(&mut self, places: usize, mut show: impl FnMut(Candidate<'_>) -> bool) {
+    fn advance_clock(&mut self, places: usize, least: usize, mut show: impl FnMut(Candidate<'_>) -> bool) {
         for _ in 0..places.min(self.slab.places()) {
             let id = RecordId(self.eviction.hand);
             self.eviction.hand = if id.0 as usize + 1 < self.slab.places() { id.0 + 1 } else { 0 };
-            let record = self.slab.get_mut(id);
-            if record.take_used() {
+            if self.slab.get_mut(id).take_used() {
                 continue;
             }
             let copy = self.eviction.take_copy(id);
-            let Some(value) = record.cell.value.as_ref().filter(|value| record.is_evictable(value)) else {
+            let record = self.slab.get(id);
+            let Some(value) = record.cell.value.as_ref().filter(|value| record.is_evictable(value, least))
+            else {
                 continue;
             };
-            let name = name_hash(record.db(), record.key());
+            let (db, key, hash) = (record.db(), record.key(), record.hash(&self.placement));
+            // Records that have departed with their slot, and copies of a slot that is to come, are in the slab too.
+            if !self.slots.contains(&hash.slot()) || self.find(db, key, hash) != Some(id) {
+                continue;
+            }
+            let name = name_hash(db, key);
             let copy = copy.filter(|(of, copy)| *of == name && copy.is_of(value)).map(|(_, copy)| copy);
-            let hash = record.hash(&self.placement);
-            if !show(Candidate { db: record.db(), key: record.key(), hash, value, copy }) {
+            if !show(Candidate { db, key, hash, value, copy }) {
                 return;
             }
         }
@@ -220,7 +225,7 @@ mod tests {
     /// The numbers of the records that the hand shows over so many places, and whether each has a copy.
     fn shown(store: &mut MemoryStore, places: usize) -> Vec<(usize, bool)> {
         let mut shown = Vec::new();
-        store.advance_clock(places, |candidate| {
+        store.advance_clock(places, LEAST, |candidate| {
             let n = usize::from_be_bytes(candidate.key.try_into().unwrap());
             shown.push((n, candidate.copy.is_some()));
             true
@@ -246,7 +251,7 @@ mod tests {
         assert_eq!(shown(&mut store, 5), [(4, false), (5, false), (0, false), (2, false)]);
         assert_eq!(shown(&mut store, 100).len(), 5, "once round and no more");
         let mut first = Vec::new();
-        store.advance_clock(6, |candidate| {
+        store.advance_clock(6, LEAST, |candidate| {
             first.push(candidate.key.to_vec());
             false
         });

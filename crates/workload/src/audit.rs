@@ -96,6 +96,10 @@ impl<F: Aggregate> Procedure for Audit<F> {
         Ok(())
     }
 
+    fn scans_values(&self) -> bool {
+        true
+    }
+
     fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
         let parts = system::parts(cx.slot(0)).filter_map(Audited::<F>::read);
         parts.fold(Audited::default(), Audited::merge).write(out);

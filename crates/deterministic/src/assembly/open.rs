@@ -9,7 +9,7 @@ use crate::sequencing::{Batches, Beginning, Exchange, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
 use ordain_family::{Keep, Notice, Opened, Replication, Roles};
-use ordain_log::{LogConfig, LogError, LogWriter, Recovered, Space};
+use ordain_log::{LogConfig, LogError, LogWriter, Recovered, SharedDirectory, Space};
 use ordain_model::{Batch, Digest, Epoch, Gsn, Registry};
 use ordain_replication::{
     ConfigurationEntry, ConfigurationService, Decision, Decisions, EntryType as _, GroupError, GroupJournal,
@@ -119,6 +119,8 @@ impl Assembly {
         let Some(directory) = directory.filter(|_| settings.keep != Keep::Nothing) else {
             return assembly.keep_nothing(settings, registry);
         };
+        let mut directory = SharedDirectory::new(directory);
+        let (mut disk, directory) = (directory.clone(), &mut directory);
         assembly.open_checkpoint(directory, settings, registry)?;
         let begun = assembly.begins_after();
         // Before anything is changed, and before anything is executed on a state that is not the one before it.
@@ -138,7 +140,7 @@ impl Assembly {
         let Assembly { sequencer: orders, exchange, lock_manager, shards, replayed, .. } = &mut assembly;
         let lock_manager = lock_manager.as_mut().map(|role| (settings.at(places::LOCK_MANAGER), &mut **role));
         let exchange = exchange.as_mut().map(|exchange| (settings.at(places::EXCHANGE), exchange));
-        let mut replay = shard::Replay::new(shards, lock_manager, exchange);
+        let mut replay = shard::Replay::new(shards, lock_manager, exchange).with_disk(&mut disk);
         // Planted, ORDER.
         let mut skips = settings.bugs.has(Bug::SkipFirstEntry) && begun > Epoch(0);
         let again = |entry: &[u8]| {
@@ -230,10 +232,11 @@ impl Assembly {
     /// Begins from the newest complete checkpoint that is what was written, if there is one.
     fn open_checkpoint(
         &mut self,
-        directory: &dyn Directory,
+        directory: &SharedDirectory<'_>,
         settings: Plan<'_>,
         registry: &Arc<Registry>,
     ) -> Result<(), AssemblyError> {
+        discard_values(&mut directory.clone())?;
         let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
         for epoch in found.iter().rev().filter(|found| found.is_complete()).map(|found| found.epoch) {
             match self.restore(directory, settings, epoch) {
@@ -250,6 +253,7 @@ impl Assembly {
                     | CheckpointError::Layout { .. }),
                 ) => return Err(error.into()),
                 Err(reason) => {
+                    discard_values(&mut directory.clone())?;
                     self.refused.push(Refused { epoch, reason });
                     self.sequencer = settings.new_sequencer(registry);
                     self.lock_manager = settings.new_lock_manager();
@@ -264,7 +268,7 @@ impl Assembly {
     /// Takes all of a checkpoint: each thing to where it belongs now.
     fn restore(
         &mut self,
-        directory: &dyn Directory,
+        directory: &SharedDirectory<'_>,
         settings: Plan<'_>,
         epoch: Epoch,
     ) -> Result<Totals, CheckpointError> {
@@ -272,6 +276,7 @@ impl Assembly {
         let expected = Header::new(&settings.identity, &layout, partition, epoch);
         let first = layout.shards_of(partition).start;
         let Assembly { sequencer, lock_manager, shards, .. } = self;
+        let mut disk = directory.clone();
         ordain_checkpoint::read(directory, &expected, |item| {
             match item {
                 Item::Map(map) => {
@@ -282,7 +287,10 @@ impl Assembly {
                 Item::Record { db, key, cell, version } => {
                     let owner = layout.shard_of_key(db, key);
                     let shard = shards.get_mut(owner.wrapping_sub(first));
-                    shard.ok_or("a record of another partition")?.restore(db, key, cell, version);
+                    let shard = shard.ok_or("a record of another partition")?;
+                    if shard.restore(db, key, cell, version) {
+                        shard.carry_out(&mut disk);
+                    }
                 }
                 // Planted, ONCE.
                 Item::Outcome(_) if settings.bugs.has(Bug::ForgetOutcomes) => {}
@@ -394,6 +402,14 @@ impl Assembly {
         let roles = others.into_iter().chain(shards);
         roles.filter_map(|(number, role)| Some((number, role?))).collect()
     }
+}
+
+/// Removes the values that an earlier life of the node had on disk: what they were is in its checkpoint and its log.
+fn discard_values(directory: &mut dyn Directory) -> Result<(), CheckpointError> {
+    for (file, _) in directory.list()?.into_iter().filter(|(file, _)| file.starts_with(shard::VALUES)) {
+        directory.apply(&DiskOp::Remove { file })?;
+    }
+    Ok(())
 }
 
 /// Opens the configuration service's log, whose appender and receiver is one role, and hands `visit` each decision in it.

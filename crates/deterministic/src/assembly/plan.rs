@@ -8,6 +8,7 @@ use crate::options::Knobs;
 use crate::sequencing::{Batches, Beginning, Exchange, ExchangeSettings, Neighbours, Readers, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::Found;
+use ordain_execution::TierSettings;
 use ordain_family::{Keep, NodeSettings, Replication};
 use ordain_model::{CheckpointMode, Epoch, GatewayId, Layout, PartitionId, Reads, Registry};
 use ordain_replication::{
@@ -258,6 +259,10 @@ impl Plan<'_> {
             // counts too.
             may_be_lost: self.replication() == Replication::Async && self.has_peers(),
             balance: knobs.balance.then_some(self.family.balance),
+            values: self.memory_budget.map(|bytes| {
+                let shards = self.layout().shards_of(self.partition()).len() as u64;
+                TierSettings::within(bytes / shards, self.evicted_above)
+            }),
             bugs: self.bugs,
             ..shard::Settings::new(self.family.scheduling)
         }

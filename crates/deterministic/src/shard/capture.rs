@@ -1,6 +1,7 @@
 //! The progress of a checkpoint on a shard: which part of the state at the end of an epoch is given away.
 
 use ordain_checkpoint::Pace;
+use ordain_execution::PastValues;
 use ordain_model::{CheckpointMode, Digest, Epoch, Micros, Position, SessionId};
 use ordain_role::Address;
 
@@ -17,6 +18,8 @@ pub(crate) struct Capture {
     pub(crate) cut: Option<Cut>,
     /// Epochs whose state was not kept, because there was one under way.
     pub(crate) skipped: Vec<Epoch>,
+    /// Values on disk that the next piece has.
+    pub(crate) past: PastValues,
     /// Whether clients are sent to another replica, because this one stands still.
     pub(crate) turned_away: bool,
 }

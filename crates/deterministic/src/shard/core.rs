@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sequencing::{Log, Sequencing};
-use ordain_execution::Undo;
+use ordain_execution::{PastValues, Tier, Undo};
 use ordain_model::procedure::{Locals, Slots};
+use ordain_model::system::CopyPart;
 use ordain_model::{
     Abort, Batch, Chunk, Epoch, Fragment, Front, Gsn, Isolation, Millis, OutcomeStatus, Position, Registry,
     SlotNo, Txn, system,
@@ -43,8 +44,10 @@ mod remote_results;
 mod replication_group;
 mod settings;
 mod shipping;
+pub(super) mod values;
 
 pub use settings::Settings;
+use values::Values;
 
 /// Where a shard is among the others.
 #[derive(Debug)]
@@ -84,6 +87,8 @@ pub(crate) struct Relocation {
     moving: Option<Moving>,
     /// Copies of slots that are to move.
     copies: CopyState,
+    /// A part of a slot that is to be copied, by the transaction under way.
+    part: Option<(Gsn, CopyPart)>,
 }
 
 /// How far a shard has come in the order.
@@ -146,6 +151,10 @@ pub struct Core<S> {
     pub code: Code,
     /// The records.
     pub store: S,
+    /// Their values that are on disk, if the node has a budget of memory.
+    values: Option<Values>,
+    /// Those of past states that a scheduler has planned to read.
+    pub past: PastValues,
     /// How far it has come in the order.
     pub order: Order,
     /// The transactions under way.
@@ -231,6 +240,10 @@ impl<S: RecordStore> Core<S> {
             operator: Operator::default(),
             code: Code { registry, locals: Locals::default(), answer: Vec::new() },
             store,
+            past: PastValues::NONE,
+            values: settings
+                .values
+                .map(|settings| Tier::new(format!("{}{number}-", values::PREFIX), settings)),
             order: Order::default(),
             active: ActiveTable::default(),
             undo: Undo::default(),
@@ -585,6 +598,7 @@ impl<S: RecordStore> Core<S> {
             return Err(format!("something was never consumed, of {gsn}"));
         }
         self.reader.check(self.order.backlog.published_by_now())?;
+        self.values.iter().try_for_each(Tier::check)?;
         self.check_away()
     }
 
@@ -615,6 +629,7 @@ impl<S: RecordStore> Core<S> {
         report("ordain_shard_hits_total", self.code.locals.counts.hits as f64);
         report("ordain_shard_misses_total", self.code.locals.counts.misses as f64);
         report("ordain_shard_expired_total", self.code.locals.counts.expired as f64);
+        self.values.iter().for_each(|tier| tier.gauges(report));
         let memory = self.store.memory();
         report("ordain_store_memory_bytes", memory.total() as f64);
         report("ordain_store_records", f64::from(self.store.records()));

@@ -9,7 +9,7 @@ use ordain_model::{
     Cell, Computations, Db, Digest, DigestSpan, Epoch, Gsn, Map, Micros, PartitionId, Registry, Stopwatch,
 };
 use ordain_replication::Configuration;
-use ordain_role::{Address, Event, Now, Outbox, Role, TimerId, UnderWay};
+use ordain_role::{Address, Directory, Event, Now, Outbox, Role, TimerId, UnderWay};
 use ordain_store::{MemoryStore, RecordStore};
 
 use super::core::{Core, Settings, capture};
@@ -149,9 +149,22 @@ impl<S: RecordStore> Shard<S> {
         self.core.begin_under(map);
     }
 
-    /// Takes a record from a checkpoint.
-    pub fn restore(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) {
+    /// Takes a record from a checkpoint; returns whether the shard holds more than its budget of memory now, so that the disk has something
+    /// to [do](Shard::carry_out).
+    pub fn restore(&mut self, db: Db, key: &[u8], cell: Cell, version: Gsn) -> bool {
         self.core.restore(db, key, cell, version);
+        self.core.is_over_budget()
+    }
+
+    /// Has the disk do what it is to do for the shard's values, while no driver does it.
+    pub fn carry_out(&mut self, directory: &mut dyn Directory) {
+        self.core.carry_out(directory);
+    }
+
+    /// Puts the files of values in order, while no driver runs and no time passes.
+    pub fn tidy(&mut self, directory: &mut dyn Directory) {
+        self.core.tick_values();
+        self.core.carry_out(directory);
     }
 
     /// Takes an outcome from a checkpoint.
@@ -211,6 +224,8 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 core.note_spans();
                 core.keep_states();
                 core.reader.forget_late(now.elapsed);
+                core.tick_values();
+                core.send_values(out);
                 out.set_timer(SWEEP, SWEEP_EVERY);
                 return;
             }
@@ -240,10 +255,12 @@ impl<S: RecordStore + Send> Role for Shard<S> {
                 }
             }
             Event::Work(done) => core.take_computed(done),
-            Event::Message { .. } | Event::Disk(_) => {
+            Event::Disk(done) => core.take_disk(done),
+            Event::Message { .. } => {
                 out.halt(format!("shard {} was sent a message that is not for it", core.site.number));
             }
         }
+        core.take_values();
         let rested = core.begin_event(BUDGET);
         core.reader.has_ready = core.reader.is_ready(core.order.backlog.published());
         self.run();
@@ -255,9 +272,10 @@ impl<S: RecordStore + Send> Role for Shard<S> {
         core.send(&mut **scheduler, out);
         let thaws = core.give(scheduler.first_under_way(), out);
         let has_cleared = core.store.free_some(FREED);
-        if core.read(out) || core.has_more() || thaws || has_cleared {
+        if core.read(out) || core.has_more() || thaws || has_cleared || core.has_values() {
             out.set_timer(GO_ON, Micros(0));
         }
+        core.send_values(out);
         core.operator.under_way.end();
         if let Some(reason) = core.broken.take() {
             out.halt(reason);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ordain_execution::{Computed, Undo};
+use ordain_execution::{Computed, PastValues, Undo};
 use ordain_model::cell::Journal;
 use ordain_model::{Abort, Cell, Chunk, Fragment, Gsn, Millis, SlotNo, Txn};
 use ordain_store::RecordId;
@@ -78,6 +78,10 @@ pub struct Active {
     pub(crate) shipped: BTreeMap<SlotNo, Shipment>,
     /// How many of them have not returned. All are at one compute fragment.
     pub(crate) shipped_out: usize,
+    /// Values that it reads and that are on disk are on their way.
+    pub(crate) is_fetching: bool,
+    /// Values on disk that its fragments read as of before its epoch.
+    pub past: PastValues,
     /// Its next fragment is [computed elsewhere](ordain_execution::Long).
     pub(crate) is_away: bool,
     /// The result of that computation, once it is back.
@@ -127,6 +131,8 @@ impl Active {
             self.shipped.clear();
         }
         self.shipped_out = 0;
+        self.is_fetching = false;
+        self.past.clear();
         self.is_away = false;
         self.computed = None;
         self.votes_missing = 0;

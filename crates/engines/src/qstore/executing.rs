@@ -34,6 +34,9 @@ impl QueueScheduler {
         if number == PAST_READS {
             let published = core.order.backlog.published();
             end = next + entries[next..most].partition_point(|entry| self.is_over(entry, published));
+            if core.has_budget() {
+                end = self.values_until(core, &entries, next..end);
+            }
         }
         while next < end && !core.budget.is_spent() {
             let begin = next;
@@ -45,6 +48,9 @@ impl QueueScheduler {
         }
         let queue = &mut self.queues[usize::from(number)];
         (queue.entries, queue.next) = (entries, next);
+        if next == queue.entries.len() && number == PAST_READS {
+            core.past.clear();
+        }
         if next == end && end < most {
             queue.is_held = true;
         } else if next == queue.entries.len() {
@@ -55,6 +61,27 @@ impl QueueScheduler {
             self.due.push_back(number);
         }
         self.drop_done();
+    }
+
+    /// Returns the first place, of some in the queue aside, whose value has to come from the disk, and asks for it and for those behind it.
+    fn values_until<S: RecordStore>(
+        &self,
+        core: &mut Core<S>,
+        entries: &[Entry],
+        places: Range<usize>,
+    ) -> usize {
+        let end = places.end;
+        let mut lacking = places.filter(|at| {
+            let entry = &entries[*at];
+            let Some(planning) = self.planned.get(self.place_of(entry.planning)) else { return false };
+            let (args_at, len) = entry.args;
+            let key = entry.key(planning.chunk.args_at(args_at..args_at + len, entry.is_logged)).bytes;
+            let past = core.seen_by(Gsn(planning.base.0 + u64::from(entry.index)));
+            core.wants_past(Name { db: entry.db, key, hash: entry.hash }, past)
+        });
+        let first = lacking.next();
+        lacking.for_each(drop);
+        first.unwrap_or(end)
     }
 
     /// Removes the front of a range, which needs it no more: the next place is granted.
@@ -127,6 +154,9 @@ impl QueueScheduler {
         let has_peers = core.has_peers();
         let Some(planning) = self.planned.get_mut(place) else { return };
         let place = batch_of(planning.base);
+        if planning.left == 0 {
+            planning.pinned.drain(..).for_each(|hash| core.unpin_value(hash));
+        }
         if planning.left == 0 && std::mem::take(&mut planning.is_unsettled) {
             planning.send_answers(&mut core.remote.results);
             core.order.backlog.count_unsettled(place, -1);
@@ -192,15 +222,19 @@ fn run_entry<S: RecordStore>(
                 (gsn, planning.now, entry.txn as usize, planning.is_speculative);
             let n = (entry.slot - planning.slots_at(bare.at)) as usize;
             let txn = &planning.chunk.txns()[bare.at];
-            core.noting(bare, |core, bare| core.execute(bare, &planning.chunk, txn, n, arena))
+            // Values of past states are the queue's, not a transaction's.
+            std::mem::swap(&mut bare.past, &mut core.past);
+            let result = core.noting(bare, |core, bare| core.execute(bare, &planning.chunk, txn, n, arena));
+            std::mem::swap(&mut bare.past, &mut core.past);
+            result
         }
         (what, Some(code)) => {
             let (args_at, len) = entry.args;
             let args = planning.chunk.args_at(args_at..args_at + len, entry.is_logged);
             let (key, now) = (entry.key(args), planning.now);
             let name = Name { db: entry.db, key: key.bytes, hash: entry.hash };
-            let (store, undo, locals, registry) =
-                (&mut core.store, &mut core.undo, &mut core.code.locals, &core.code.registry);
+            let (store, undo, locals, registry, past_values) =
+                (&mut core.store, &mut core.undo, &mut core.code.locals, &core.code.registry, &core.past);
             let (limits, seed) = (registry.limits(), seed_of(gsn));
             let (share, most, db, inputs) = (limits.carried, limits.reply, entry.db, Inputs::none());
             let frame = Frame { args, db, key, now, seed, inputs, registry, share, most };
@@ -214,8 +248,8 @@ fn run_entry<S: RecordStore>(
                 }
                 What::Past => {
                     let state = store.as_of(past);
-                    let (cell, version) = past_of(&state, None, name, now);
-                    let target = Target::Read(cell);
+                    let (cell, version) = past_of(&state, None, name, now, past_values);
+                    let target = Target::Read(&cell);
                     code.run(entry.code, &mut frame.on(target, version.into(), None, locals, arena))
                 }
                 _ => InPlace::new(store, gsn, None).guessing(guess).read(name, now, |cell, version| {

@@ -184,6 +184,8 @@ pub(crate) struct PlanningBatch {
     first: usize,
     /// How many fragments of independent transactions are still to be run here.
     pub(crate) left: usize,
+    /// The names of their records, whose values stay in memory until all of them are run.
+    pub(crate) pinned: Vec<KeyHash>,
     /// How many answers of other shards are still to come, for replies that are composed here.
     pub(crate) missing: usize,
     /// How many replies are composed here.
@@ -573,10 +575,13 @@ impl QueueScheduler {
             .is_none_or(|planning| before(planning.base) <= published)
     }
 
-    /// What waits for the end of epochs up to this one need not wait any more. TransactionSlots the next group.
-    pub(crate) fn wake(&mut self, published: Epoch) -> Option<u32> {
+    /// What waits for the end of epochs up to this one need not wait any more, unless values for reads of past states are still to come from
+    /// the disk. Answers the next group.
+    pub(crate) fn wake(&mut self, published: Epoch, is_coming: bool) -> Option<u32> {
         let aside = &self.queues[usize::from(PAST_READS)];
-        if aside.is_held && aside.entries.get(aside.next).is_some_and(|entry| self.is_over(entry, published))
+        if !is_coming
+            && aside.is_held
+            && aside.entries.get(aside.next).is_some_and(|entry| self.is_over(entry, published))
         {
             let aside = &mut self.queues[usize::from(PAST_READS)];
             (aside.is_held, aside.is_due) = (false, true);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ordain_model::{Batch, Chunk, Gsn, Isolation, Placed, Txn};
+use ordain_model::{Batch, Chunk, Gsn, Isolation, KeyHash, Placed, Txn};
 use ordain_role::Bug;
 use ordain_store::RecordStore;
 
@@ -23,7 +23,8 @@ impl<S: RecordStore> Scheduler<S> for QueueScheduler {
         }
         if core.settings.isolation == Isolation::ReadCommitted {
             let published = core.order.backlog.published();
-            while let Some(number) = self.wake(published) {
+            let is_coming = core.past_is_coming();
+            while let Some(number) = self.wake(published, is_coming) {
                 self.grant(core, number);
             }
         }
@@ -180,7 +181,9 @@ impl QueueScheduler {
                     if txn.table && self.speculation.is_some() && !placed.is_skipped(txn.index) {
                         return self.close_speculation();
                     }
-                    return self.may_plan(core, txn) && self.plan_batch(core, &batch, placed);
+                    return self.may_plan(core, txn)
+                        && has_values(core, &batch, placed)
+                        && self.plan_batch(core, &batch, placed);
                 }
                 core.order.cursor = (core.order.cursor.0 + 1, 0);
             }
@@ -233,6 +236,9 @@ impl QueueScheduler {
             // go first.
             let is_time = core.budget.is_spent() || core.active.has_ready() || is_held_up(core);
             if core.order.cursor.1 > begin && (txn.table || is_time) {
+                break;
+            }
+            if core.order.cursor.1 > begin && lacks_values(core, planning.gsn(txn), placed, txn) {
                 break;
             }
             if !placed.is_skipped(txn.index) {
@@ -306,6 +312,7 @@ impl QueueScheduler {
                     true => self.push(PAST_READS, entry),
                     false => self.enqueue(range, entry),
                 }
+
                 if core.settings.bugs.has(Bug::SkipRankOrder) && gsn.0 % 5 == 2 {
                     self.swap_last(QueueScheduler::stream_of(range));
                 }
@@ -320,6 +327,12 @@ impl QueueScheduler {
             false => Planned::Apart,
         };
         planning.note(at, planned);
+        if core.has_budget() {
+            let scheduled = chunk.fragments(txn).iter().filter(|fragment| core.is_scheduled(fragment));
+            let names: Vec<KeyHash> = scheduled.map(|fragment| fragment.hash).collect();
+            names.iter().for_each(|hash| core.pin_value(*hash));
+            planning.pinned.extend(names);
+        }
     }
 
     /// Puts a planning batch under way, unless there is nothing of it to do here.
@@ -342,6 +355,30 @@ impl QueueScheduler {
         self.finish_ready(core, place);
         self.drop_done();
     }
+}
+
+/// Returns whether a transaction is planned apart and reads values here that have to come from the disk; asks for them.
+fn lacks_values<S: RecordStore>(core: &mut Core<S>, gsn: Gsn, placed: &Placed, txn: &Txn) -> bool {
+    core.has_budget()
+        && txn.independent
+        && !txn.table
+        && !placed.is_skipped(txn.index)
+        && core.wants_values_to_plan(&placed.chunk, txn, gsn)
+}
+
+/// Returns whether the transaction at the cursor has all values in memory; if not, the values are asked for of those that are planned with it,
+/// too.
+fn has_values<S: RecordStore>(core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
+    let mut next = placed.chunk.txns()[core.order.cursor.1..].iter().take(PLANNING_BATCH);
+    if next.clone().next().is_some_and(|first| core.awaits_to_plan(batch.gsn(placed.base, first))) {
+        return false;
+    }
+    let mut lacks = |txn: &Txn| lacks_values(core, batch.gsn(placed.base, txn), placed, txn);
+    let is_ready = next.next().is_none_or(|first| !lacks(first));
+    if !is_ready {
+        next.for_each(|txn| _ = lacks(txn));
+    }
+    is_ready
 }
 
 /// Returns whether so many groups are blocked that no more should be. Where all shards are near, one that is ahead of

@@ -548,9 +548,10 @@ fn plans() -> impl Strategy<Value = Plan> {
             (qstore::SCHEDULING, Some(Cascade::Abort)),
         ]),
         prop::sample::select(vec![Isolation::Serializable, Isolation::ReadCommitted]),
+        prop::sample::select(vec![None, Some(0), Some(9_000)]),
     );
-    let shape =
-        shape.prop_map(|(partitions, threads, window, seed, doubled, (scheduling, speculative), level)| {
+    let shape = shape.prop_map(
+        |(partitions, threads, window, seed, doubled, (scheduling, speculative), level, memory_budget)| {
             Shape {
                 partitions,
                 threads,
@@ -564,8 +565,10 @@ fn plans() -> impl Strategy<Value = Plan> {
                 snapshots: false,
                 checkpoint_piece: 0,
                 checkpoints: CheckpointMode::default(),
+                memory_budget,
             }
-        });
+        },
+    );
     (shape, 2u64..9, 50u64..600, prop::sample::select(vec![0u32, 5_000, 20_000]))
         .prop_map(|(shape, keys, steps, kills)| Plan { shape, keys, steps, kills })
 }
@@ -669,6 +672,7 @@ fn a_read_of_the_epoch_before_that_waits_in_a_replay_sees_what_it_saw_the_first_
         snapshots: false,
         checkpoint_piece: 0,
         checkpoints: CheckpointMode::default(),
+        memory_budget: None,
     };
     run(&Plan { shape, keys: 7, steps: 257, kills: 5000 }, &registry());
 }

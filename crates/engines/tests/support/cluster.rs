@@ -12,6 +12,8 @@ use std::sync::Arc;
 use ordain_deterministic::sequencing::{ExchangeMessage, Log, Reading, Sequencing};
 use ordain_deterministic::shard::{self, Message, Places, Scheduling, Shard, ShardMessage};
 use ordain_engines::{calvin, qstore};
+use ordain_execution::TierSettings;
+use ordain_log::{MemoryDirectory, carry_out};
 use ordain_model::args::Args;
 use ordain_model::wire::{Codec as _, Reader};
 use ordain_model::{
@@ -20,7 +22,7 @@ use ordain_model::{
     SessionId,
 };
 use ordain_replication::Saving;
-use ordain_role::{Address, Event, NodeId, Now, Outbox, Role, TimerId, Work};
+use ordain_role::{Address, DiskRequest, Event, NodeId, Now, Outbox, Role, TimerId, Work};
 use ordain_sim::Random;
 use ordain_store::MemoryStore;
 
@@ -29,6 +31,8 @@ use super::{Answer, GATEWAY, SEQUENCER, SHARD, gauge, grants_gauge, registry, ve
 
 const EXCHANGE: u16 = 2;
 const CHECKPOINTER: u16 = 6;
+/// The timer by which a shard does its chores.
+const SWEEP: TimerId = TimerId(2);
 /// The replica whose shards these are.
 pub const REPLICA: u16 = 1;
 
@@ -56,6 +60,8 @@ pub struct Shape {
     pub checkpoint_piece: usize,
     /// How the state of one is kept.
     pub checkpoints: CheckpointMode,
+    /// Bytes of memory that the records of a shard may take, if their values may be on disk.
+    pub memory_budget: Option<u64>,
 }
 
 impl Default for Shape {
@@ -73,6 +79,7 @@ impl Default for Shape {
             snapshots: false,
             checkpoint_piece: 0,
             checkpoints: CheckpointMode::default(),
+            memory_budget: None,
         }
     }
 }
@@ -98,6 +105,8 @@ impl Shape {
             speculative,
             cascade: [Cascade::Repair, Cascade::Abort][random.index(2)],
             isolation,
+            // None of half of them has any value in memory for longer than it is used.
+            memory_budget: [None, None, Some(0), Some(12_000)][random.index(4)],
             ..Shape::default()
         }
     }
@@ -127,6 +136,10 @@ pub enum Next {
     Taken(usize),
     /// A computation that a shard has given away is done.
     Work(usize),
+    /// The disk has done the next thing that a shard has asked for; in the background, or not.
+    Disk(usize, bool),
+    /// The values of a shard that are on disk are put in order.
+    Sweep(usize),
     /// A node is killed and begins again.
     Kill(usize),
 }
@@ -173,6 +186,11 @@ pub struct Cluster {
     held: BTreeSet<(usize, usize)>,
     /// By shard: computations that it has given away.
     work: BTreeMap<usize, VecDeque<Work>>,
+    /// By shard: its disk, and what that is to do.
+    disks: BTreeMap<usize, MemoryDirectory>,
+    asked: BTreeMap<(usize, bool), VecDeque<DiskRequest>>,
+    /// Shards that have been handed something since they put their values in order.
+    unswept: BTreeSet<usize>,
     /// What checkpointers were given.
     pub saved: Saved,
     /// By shard: pieces that are not written yet, by the checkpoint's epoch.
@@ -219,6 +237,9 @@ impl Cluster {
             turns: BTreeMap::new(),
             held: BTreeSet::new(),
             work: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            unswept: BTreeSet::new(),
             saved: Saved::default(),
             pieces: BTreeMap::new(),
             writes_nothing: false,
@@ -270,6 +291,7 @@ impl Cluster {
         if piece > 0 {
             settings.piece = piece;
         }
+        settings.values = self.shape.memory_budget.map(|budget| TierSettings::within(budget, 0));
         if self.shape.seed % 2 == 1 {
             // Transactions rest between all of their fragments.
             settings.fragment_bytes = 0;
@@ -512,6 +534,13 @@ impl Cluster {
                     .map(|(shard, _)| Next::Taken(*shard)),
             )
             .chain(
+                self.asked
+                    .iter()
+                    .filter(|(_, queue)| !queue.is_empty())
+                    .map(|((shard, is_aside), _)| Next::Disk(*shard, *is_aside)),
+            )
+            .chain(self.unswept.iter().map(|shard| Next::Sweep(*shard)))
+            .chain(
                 self.work.iter().filter(|(_, queue)| !queue.is_empty()).map(|(shard, _)| Next::Work(*shard)),
             )
             .collect()
@@ -523,6 +552,9 @@ impl Cluster {
         match next {
             Next::Batch(shard) => {
                 if let Some(next) = self.batches[shard].pop_front() {
+                    if self.shape.memory_budget.is_some() {
+                        self.unswept.insert(shard);
+                    }
                     self.handle(shard, tell(next));
                 }
             }
@@ -567,6 +599,17 @@ impl Cluster {
                 if let Some(work) = self.work.get_mut(&shard).and_then(VecDeque::pop_front) {
                     self.handle(shard, Event::Work(work.run()));
                 }
+            }
+            Next::Disk(shard, is_aside) => {
+                let asked = self.asked.get_mut(&(shard, is_aside)).and_then(VecDeque::pop_front);
+                if let Some(request) = asked {
+                    let done = carry_out(self.disks.entry(shard).or_default(), &request);
+                    self.handle(shard, Event::Disk(done));
+                }
+            }
+            Next::Sweep(shard) => {
+                self.unswept.remove(&shard);
+                self.handle(shard, Event::Timer(SWEEP));
             }
             Next::Kill(node) => self.kill(node),
             Next::Turn(shard) => {
@@ -665,6 +708,8 @@ impl Cluster {
             }
             self.turns.remove(&shard);
             self.work.remove(&shard);
+            self.disks.remove(&shard);
+            self.asked.retain(|(of, _), _| *of != shard);
             self.pieces.remove(&shard);
             self.applied.remove(&shard);
         }
@@ -723,6 +768,7 @@ impl Cluster {
                         self.answers.entry(ticket).or_default().push(answer);
                     }
                 }
+                Message::Sequencing(Sequencing::Expired { .. }) => {}
                 Message::Sequencing(Sequencing::Applied { epoch, partition }) => {
                     assert_eq!(to.role, EXCHANGE);
                     let before = self.applied.insert(shard, (epoch, partition)).unwrap_or_default();
@@ -748,6 +794,9 @@ impl Cluster {
             }
         }
         self.work.entry(shard).or_default().extend(out.work);
+        for request in out.disk {
+            self.asked.entry((shard, request.in_background)).or_default().push_back(request);
+        }
         self.halted = out.halt;
     }
 

@@ -56,7 +56,7 @@ impl World {
         let model = (0..=u8::MAX).map(|key| (key, vec![key; 4])).collect();
         let budget = store.memory().total() + room;
         World {
-            tier: Tier::new("values-0-", TierSettings { budget, sizes: SIZES }),
+            tier: Tier::new("values-0-", TierSettings { budget, least: LEAST, sizes: SIZES }),
             store,
             directory: MemoryDirectory::new(),
             asked: VecDeque::new(),

@@ -111,6 +111,9 @@ pub struct ClusterFile {
     pub checkpoint_store_keep: Option<NonZeroUsize>,
     /// The memory that each node may have allocated before what needs more is refused.
     pub maxmemory: Option<Size>,
+    /// The memory that the records of each node may take; the values of others are on disk.
+    #[serde(alias = "memory_budget")]
+    pub memory_budget: Option<Size>,
     /// True if the admin servers are in TLS.
     #[serde(alias = "admin_tls")]
     pub admin_tls: Option<bool>,

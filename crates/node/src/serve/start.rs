@@ -192,6 +192,7 @@ fn settings_of(
         rebuilds: identity.map_or(0, |identity| identity.rebuilds),
         life: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
         checkpoint_bytes: if identity.is_some() { config.checkpoint_log_bytes } else { 0 },
+        memory_budget: config.memory_budget,
         log_keep_bytes: config.log_keep_bytes,
         segment_bytes: config.log_segment_bytes,
         aborted: aborted.clone(),

@@ -152,6 +152,11 @@ fn linger_us(args: &SimArgs, seed: u64) -> u64 {
     }
 }
 
+/// The ways of which a seed draws how the state of a checkpoint is kept. Two copies of a record are both in memory.
+const fn checkpoint_modes(has_budget: bool) -> &'static [&'static str] {
+    if has_budget { &["multiversion"] } else { &["multiversion", "zigzag"] }
+}
+
 impl DeterministicSystem {
     /// The system that the flags describe, where they leave a choice as the seed has it.
     pub(super) fn new(args: &SimArgs, seed: u64) -> anyhow::Result<DeterministicSystem> {
@@ -187,7 +192,8 @@ impl DeterministicSystem {
         // Mostly the mode in which more can go wrong. A seed that is conservative has nothing to undo.
         let modes = ["conservative", "auto", "speculative", "speculative"];
         draw(&EXECUTION, OptionValue::Name(modes[seed as usize % 4]));
-        draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][seed as usize % 2]));
+        let modes = checkpoint_modes(args.memory_budget.is_some());
+        draw(&CHECKPOINT_MODE, OptionValue::Name(modes[seed as usize % modes.len()]));
         // Narrow, so that the bounds are met.
         draw(&WINDOW, OptionValue::Integer(1 + seed % 40));
         draw(&LINGER_US, OptionValue::Integer(linger_us(args, seed)));
@@ -208,6 +214,9 @@ impl DeterministicSystem {
             piece: 2 << 10,
             // So little that a checkpoint is taken in many steps, between which much happens.
             checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
+            memory_budget: args.memory_budget,
+            // Whatever has a value at all may be evicted.
+            evicted_above: 0,
             checkpoints_kept: 1 + seed as usize % 3,
             trims,
             // Some nodes ask for them by themselves.
@@ -277,7 +286,8 @@ impl DeterministicSystem {
                 options.set(info, drawn);
             }
         };
-        draw(&CHECKPOINT_MODE, OptionValue::Name(["multiversion", "zigzag"][random.index(2)]));
+        let modes = checkpoint_modes(settings.memory_budget.is_some());
+        draw(&CHECKPOINT_MODE, OptionValue::Name(modes[random.index(modes.len())]));
         draw(&WINDOW, OptionValue::Integer(random.between(1, 40)));
         draw(&BALANCE, OptionValue::Bool(random.chance(500_000)));
         draw(&EXECUTION, OptionValue::Name(["conservative", "auto", "speculative"][random.index(3)]));

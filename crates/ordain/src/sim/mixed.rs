@@ -56,7 +56,7 @@ const LOOKED_AT: usize = 6;
 /// Adds the procedures.
 pub(super) fn register(registry: &mut Registry) {
     registry.register(COMPUTED, "sim.computed", Arc::new(Computed));
-    registry.register(SURVEY, "sim.survey", TableProcedure::reads(any_args, survey, survey_reply));
+    registry.register(SURVEY, "sim.survey", TableProcedure::reads_values(any_args, survey, survey_reply));
     registry.register(CLEAR, "sim.clear-first", TableProcedure::writes(any_args, clear, ok_reply));
     registry.register(SWAP, "sim.swap", TableProcedure::writes(any_args, swap, ok_reply));
     registry.register(LEASE, "sim.lease", Arc::new(Lease));

@@ -607,6 +607,21 @@ fn seeds_in_queues_are_sound() {
     demand_sound(&[&speculative[..], &primaries].concat(), 96_056..96_057);
 }
 
+/// Of no record a value is in memory for longer than it is used.
+#[test]
+fn seeds_with_values_on_disk_are_sound() {
+    let queues = ["--engine", "qstore", "--memory-budget", "0"];
+    for engine in ["calvin", "calvin-paper", "paxflow", "qstore"] {
+        let flags = ["--engine", engine, "--memory-budget", "0"];
+        demand_sound(&flags, 0..4);
+        demand_sound(&[&flags[..], &["--partitions", "2"]].concat(), 100..103);
+        demand_sound(&[&flags[..], &["--partitions", "2", "--replicas", "3"]].concat(), 200..202);
+    }
+    demand_sound(&[&queues[..], &["--execution", "speculative"]].concat(), 300..303);
+    demand_sound(&[&queues[..], &["--isolation", "read-committed"]].concat(), 400..403);
+    demand_sound(&["--engine", "calvin", "--memory-budget", "3000", "--workload", "tpcc"], 500..501);
+}
+
 #[test]
 fn seeds_that_abort_in_cascades_are_sound() {
     let cascade = ["--engine", "qstore", "--execution", "speculative", "--cascade", "abort"];

@@ -15,6 +15,7 @@ mod async_replication;
 mod balance;
 mod bench;
 mod bounded_log;
+mod budget;
 mod cases;
 mod checkpoint;
 mod cluster;

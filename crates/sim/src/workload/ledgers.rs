@@ -53,7 +53,7 @@ pub(super) fn register(registry: &mut Registry) {
     registry.register(
         AUDIT_ENTRIES,
         "sim.audit-entries",
-        TableProcedure::reads(any_args, audit_entries, sum_reply),
+        TableProcedure::reads_values(any_args, audit_entries, sum_reply),
     );
 }
 

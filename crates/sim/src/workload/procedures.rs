@@ -99,7 +99,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(
         AUDIT_TABLE,
         "sim.audit-table",
-        TableProcedure::reads(any_args, audit_table, sum_reply),
+        TableProcedure::reads_values(any_args, audit_table, sum_reply),
     );
     registry.register(COUNT, "sim.count", TableProcedure::reads(any_args, count, sum_reply));
     registry.register(CLEAR, "sim.clear", TableProcedure::writes(any_args, clear, sum_reply));

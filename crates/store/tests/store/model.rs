@@ -363,7 +363,7 @@ proptest! {
         }
         // The store frees cleared records step by step, and forgets copies of loaded values as its clock advances.
         while pair.store.free_some(usize::MAX) {}
-        pair.store.advance_clock(usize::MAX, |_| true);
+        pair.store.advance_clock(usize::MAX, ordain_store::LEAST, |_| true);
         prop_assert_eq!(pair.file.needed(), 0);
         let memory = pair.store.memory();
         prop_assert_eq!((memory.indexes, memory.keys, memory.values), (0, 0, 0));

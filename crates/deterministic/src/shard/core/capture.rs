@@ -18,6 +18,7 @@ use ordain_role::{Address, Bug, Outbox, PeerChange, PeerState, TimerId};
 use ordain_store::{Entry, Keep, RecordStore, Snapshot};
 
 use super::Core;
+use super::values::Waiter;
 use crate::shard::capture::{Cut, Next};
 use crate::shard::messages::Message;
 
@@ -157,11 +158,12 @@ impl<S: RecordStore> Core<S> {
                 let piece = if *map == Map::FIRST { Piece::new(Kind::Map) } else { Piece::map(map) };
                 (piece, Some(Next::Records(Position::default())))
             }
+            Next::Records(_) if self.piece_is_coming() => return false,
             Next::Records(from) => {
                 if !self.note_size() {
                     self.store.settle(SETTLED);
                 }
-                let (piece, rest) = self.records(epoch, from);
+                let Some((piece, rest)) = self.records(epoch, from) else { return false };
                 if rest.is_none() && !self.gave_all(epoch, digest.plus(piece.digest())) {
                     return false;
                 }
@@ -208,13 +210,18 @@ impl<S: RecordStore> Core<S> {
         false
     }
 
-    /// The next piece of the records as they were at the end of an epoch, and where the one after it begins.
-    fn records(&mut self, epoch: Epoch, from: Position) -> (Piece, Option<Position>) {
+    /// The next piece of the records as they were at the end of an epoch, and where the one after it begins. `None` until all values of it have
+    /// come from the disk.
+    fn records(&mut self, epoch: Epoch, from: Position) -> Option<(Piece, Option<Position>)> {
         let mut filling = Filling::new(Kind::Records, self.settings.piece);
+        let (past, mut lacking) = (&self.capture.past, Vec::new());
         let fill = |entry: Entry<'_>| {
             let takes = filling.takes(entry.position);
-            if takes {
-                filling.piece.push_record(entry.db, entry.key, entry.cell, entry.version);
+            if takes && let Some(evicted) = past.lacks(entry.cell) {
+                filling.leave_out(Piece::record_len(entry.key, entry.cell));
+                lacking.push(evicted.clone());
+            } else if takes {
+                filling.piece.push_record(entry.db, entry.key, &past.with(entry.cell), entry.version);
             }
             takes
         };
@@ -225,7 +232,12 @@ impl<S: RecordStore> Core<S> {
                 self.store.as_of(self.cut_at(epoch)).visit(from, fill)
             }
         }
-        (filling.piece, filling.rest)
+        if let Some(tier) = self.values.as_mut().filter(|_| !lacking.is_empty()) {
+            lacking.iter().for_each(|evicted| tier.want(evicted, None, Waiter::Checkpoint));
+            return None;
+        }
+        self.capture.past.clear();
+        Some((filling.piece, filling.rest))
     }
 
     /// Returns the epoch as of whose end a checkpoint of an epoch is given the records: the same.

@@ -38,7 +38,7 @@ impl<S: RecordStore> Core<S> {
             active.undo.journal.append(&mut active.set_aside);
         }
         let done = work(self, active);
-        if is_decided_at_once && active.is_away {
+        if is_decided_at_once && (active.is_away || active.is_fetching) {
             active.set_aside = active.undo.journal.split_off(active.mark);
         }
         std::mem::swap(&mut self.undo, &mut active.undo);
@@ -51,6 +51,9 @@ impl<S: RecordStore> Core<S> {
         let fragments = chunk.fragments(txn);
         // A transaction that moves slots changes nothing until they have moved.
         if txn.table && !self.go_on_moving() {
+            return Progress::Blocked;
+        }
+        if self.waits_for_values(chunk, active) {
             return Progress::Blocked;
         }
         while let Some(fragment) = fragments.get(active.next) {
@@ -211,7 +214,7 @@ impl<S: RecordStore> Core<S> {
         let step = Step { registry, chunk, txn, n, now, seed, slots: &active.slots };
         if let Some(epoch) = past {
             let state = &mut store.as_of(epoch);
-            return step.run(&mut OnSnapshot { state, guess: None }, locals, out);
+            return step.run(&mut OnSnapshot { state, guess: None, values: &active.past }, locals, out);
         }
         let undo = undoable.then_some(&mut active.undo);
         // Planted, CELLMUT.

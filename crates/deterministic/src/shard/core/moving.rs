@@ -15,18 +15,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::sequencing::Sequencing;
+use ordain_execution::Name;
 use ordain_model::system::CopyPart;
 use ordain_model::wire::Codec as _;
 use ordain_model::{
-    Cell, Chunk, Db, Epoch, Gsn, Isolation, Layout, Map, Micros, OutcomeStatus, Position, Table, Txn, system,
+    Cell, Chunk, Db, Epoch, Gsn, Isolation, KeyHash, Layout, Map, Micros, OutcomeStatus, Position, Table,
+    Txn, system,
 };
 use ordain_role::{Bug, Outbox};
 use ordain_store::{Entry, RecordStore};
 
 use super::capture::SETTLED;
+use super::values::{Values, Waiter};
 use super::{Core, before};
 use crate::shard::balance::SMALL;
-use crate::shard::maps::{Copied, Copying, Getting, Maps, Moving};
+use crate::shard::maps::{Copied, Copying, Getting, Giving, Maps, Moving};
 use crate::shard::messages::{Copies, Item, Message, MovedRecord};
 use crate::shard::state::Known;
 
@@ -52,6 +55,46 @@ fn take<S: RecordStore>(store: &mut S, (db, key): (Db, Vec<u8>), gsn: Gsn) -> Mo
         None => (Cell::ABSENT, Gsn::NONE),
     };
     MovedRecord { db, key, cell, version }
+}
+
+/// Asks for the evicted values of the next piece of what is given, which has so many bytes; returns whether there are any.
+fn wants_piece<S: RecordStore>(
+    store: &S,
+    values: &mut Option<Values>,
+    giving: &Giving,
+    (enough, gsn): (usize, Gsn),
+) -> bool {
+    let Some(tier) = values else { return false };
+    let (mut waits, mut bytes) = (false, 0);
+    let mut look = |(db, key, hash): (Db, &[u8], KeyHash), cell: &Cell| {
+        if let Some(evicted) = cell.evicted() {
+            tier.want(evicted, Some(Name { db, key, hash }), Waiter::Ordered(gsn));
+            waits = true;
+        }
+    };
+    for (db, key) in giving.copied.iter().flat_map(|copied| &copied.changed) {
+        let hash = store.placement().hash_of_record(*db, key);
+        if let Some(record) = store.find(*db, key, hash).filter(|_| bytes < enough) {
+            look((*db, &key[..], hash), store.cell(record));
+            bytes += key.len() + store.cell(record).weight();
+        }
+    }
+    for slot in &giving.slots {
+        if bytes >= enough {
+            break;
+        }
+        let copied = giving.copied.as_ref().filter(|copied| copied.slot == *slot);
+        store.visit(copied.map_or(Position::of_slot(*slot), |copied| copied.next), |entry| {
+            let is_in = entry.position.slot() == *slot && bytes < enough;
+            if is_in {
+                let hash = store.placement().hash_of_record(entry.db, entry.key);
+                look((entry.db, entry.key, hash), entry.cell);
+                bytes += entry.key.len() + entry.cell.image_len();
+            }
+            is_in
+        });
+    }
+    waits
 }
 
 impl<S: RecordStore> Core<S> {
@@ -146,7 +189,7 @@ impl<S: RecordStore> Core<S> {
 
     /// Begins a transaction that copies a part of a slot to where it is to move.
     fn begin_copying(&mut self, gsn: Gsn, part: &CopyPart) {
-        let (now, slot, epoch) = (self.maps.now(), part.slot(), gsn.epoch());
+        let (now, slot) = (self.maps.now(), part.slot());
         let Some(then) = now.moved(&(slot..slot + 1), part.to) else { return };
         let (giver, to) = (now.shard_of(slot), then.shard_of(slot));
         // One slot is copied at a time: copies of another are given up.
@@ -158,9 +201,16 @@ impl<S: RecordStore> Core<S> {
             let gets = vec![Getting::from(giver)];
             self.relocation.moving = Some(Moving { gsn, gives: Vec::new(), gets, copies_of: Some(slot) });
         }
-        if self.site.number != giver {
-            return;
+        if self.site.number == giver {
+            self.relocation.part = Some((gsn, part.clone()));
         }
+    }
+
+    /// Copies a part of a slot of this shard, whose values are all in memory.
+    fn copy_part(&mut self, gsn: Gsn, part: &CopyPart) {
+        let (slot, epoch) = (part.slot(), gsn.epoch());
+        let Some(then) = self.maps.now().moved(&(slot..slot + 1), part.to) else { return };
+        let to = then.shard_of(slot);
         let goes_on =
             |copying: &Copying| copying.slot == slot && copying.to == to && lives(copying.last, epoch);
         let is_first = part.from == Position::of_slot(slot);
@@ -221,11 +271,21 @@ impl<S: RecordStore> Core<S> {
 
     /// Sends more records if a move is under way; returns whether there is none, or it is done here.
     pub(in crate::shard) fn go_on_moving(&mut self) -> bool {
+        if let Some((gsn, part)) = self.relocation.part.take() {
+            if self.wants_slot(part.slot(), gsn) {
+                self.relocation.part = Some((gsn, part));
+                return false;
+            }
+            self.copy_part(gsn, &part);
+        }
         let Some(moving) = &mut self.relocation.moving else { return true };
         let gsn = moving.gsn;
         for giving in &mut moving.gives {
             // What was taken may be known before it is sent: this shard was restarted and does it again.
             while !giving.slots.is_empty() && giving.sent < giving.taken + AHEAD {
+                if wants_piece(&self.store, &mut self.values, giving, (self.settings.piece, gsn)) {
+                    return false;
+                }
                 // Where a piece ends is a function of what is in it, so that members send the same pieces.
                 let (mut records, mut bytes) = (Vec::new(), 0);
                 let copies =
@@ -235,7 +295,7 @@ impl<S: RecordStore> Core<S> {
                     && let Some((db, key)) = copied.changed.pop_front()
                 {
                     let record = take(&mut self.store, (db, key.into()), gsn);
-                    bytes += record.weight();
+                    bytes += record.key.len() + record.cell.weight();
                     records.push(record);
                 }
                 let mut image = Vec::new();

@@ -67,11 +67,20 @@ impl<S: RecordStore> Core<S> {
 
     /// Splits off the snapshot reader, and what it needs of the shard.
     pub(super) fn reading(&mut self) -> (&mut SnapshotReader, ShardView<'_, S>) {
-        let Core { reader, store, site: Site { places, .. }, maps, code, away, settings, .. } = self;
+        let Core { reader, store, values, site: Site { places, .. }, maps, code, away, settings, .. } = self;
         let Code { registry, locals, .. } = code;
         (
             reader,
-            ShardView { store, places, maps, registry, locals, patience: away.patience, bugs: settings.bugs },
+            ShardView {
+                store,
+                values,
+                places,
+                maps,
+                registry,
+                locals,
+                patience: away.patience,
+                bugs: settings.bugs,
+            },
         )
     }
 

@@ -1,5 +1,6 @@
 //! The settings of a node's shards, the same for all of them.
 
+use ordain_execution::TierSettings;
 use ordain_model::{CheckpointMode, Isolation};
 use ordain_role::Bugs;
 
@@ -27,6 +28,8 @@ pub struct Settings {
     /// The bytes, answered or by which a record grows or shrinks, that count as one fragment of the budget. Other
     /// roles of the event loop go on after 256 fragments; with 0, after each that answers or changes anything.
     pub fragment_bytes: usize,
+    /// The tier of each shard's values, if the node has a budget of memory.
+    pub values: Option<TierSettings>,
     /// Bugs that a test has planted.
     pub bugs: Bugs,
 }
@@ -43,6 +46,7 @@ impl Settings {
             may_be_lost: false,
             balance: None,
             fragment_bytes: 16 << 10,
+            values: None,
             bugs: Bugs::NONE,
         }
     }

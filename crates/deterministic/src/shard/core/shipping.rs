@@ -35,8 +35,8 @@ impl<S: RecordStore> Core<S> {
                 received.unwrap_or((Cell::ABSENT, Gsn::NONE))
             } else if let Some(epoch) = past.filter(|_| fragment.snapshot_readable) {
                 let state = store.as_of(epoch);
-                let (cell, version) = past_of(&state, None, name, active.now);
-                (cell.clone(), version)
+                let (cell, version) = past_of(&state, None, name, active.now, &active.past);
+                (cell.into_owned(), version)
             } else {
                 match store.find(name.db, name.key, name.hash) {
                     Some(record) if store.cell(record).is_live(active.now) => store.take(record, active.gsn),
@@ -122,7 +122,8 @@ impl<S: RecordStore> Core<S> {
         let live = record.filter(|record| self.store.cell(*record).is_live(active.now));
         let weight = if self.is_past(fragment) {
             let state = self.store.as_of(self.seen_by(active.gsn));
-            past_of(&state, None, Name { db: fragment.db, key, hash: fragment.hash }, active.now).0.weight()
+            let name = Name { db: fragment.db, key, hash: fragment.hash };
+            past_of(&state, None, name, active.now, &active.past).0.weight()
         } else {
             live.map_or(0, |record| self.store.cell(record).weight())
         };
@@ -178,9 +179,14 @@ impl<S: RecordStore> Core<S> {
             (cell, version)
         } else if self.is_past(fragment) {
             let state = self.store.as_of(self.seen_by(active.gsn));
-            let (cell, version) =
-                past_of(&state, None, Name { db: fragment.db, key, hash: fragment.hash }, active.now);
-            (cell.clone(), version)
+            let (cell, version) = past_of(
+                &state,
+                None,
+                Name { db: fragment.db, key, hash: fragment.hash },
+                active.now,
+                &active.past,
+            );
+            (cell.into_owned(), version)
         } else {
             live.map_or((Cell::ABSENT, Gsn::NONE), |record| {
                 (self.store.cell(record).clone(), self.store.version(record))

@@ -52,10 +52,11 @@ impl Found {
     ) {
         let (fragment, slot, limit) = (step.fragment(), SlotNo(step.n as u32), step.registry.limits().reply);
         if fragment.shipped {
-            let (cell, version) = past_of(records.state, records.guess, step.name(), step.now);
+            let (cell, version) =
+                past_of(records.state, records.guess, step.name(), step.now, records.values);
             if cell.value.is_some() {
-                match self.may_be_copied(&step, cell) {
-                    true => _ = self.shipped.insert(slot, (cell.clone(), version)),
+                match self.may_be_copied(&step, &cell) {
+                    true => _ = self.shipped.insert(slot, (cell.into_owned(), version)),
                     false => self.slots.fill(slot, CUT, false),
                 }
             }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::sequencing::{Part, Parts, Reading};
-use ordain_execution::Long;
+use ordain_execution::{Long, PastValues};
 use ordain_model::procedure::Locals;
 use ordain_model::wire::Codec as _;
 use ordain_model::{
@@ -25,6 +25,7 @@ use ordain_role::{Bugs, Outbox};
 use ordain_store::RecordStore;
 
 use crate::shard::Message;
+use crate::shard::core::values::Values;
 use crate::shard::maps::Maps;
 use crate::shard::remote::Places;
 use crate::shard::reply::outcomes_of;
@@ -55,6 +56,10 @@ pub struct SnapshotReader {
     waiting: BTreeMap<Epoch, Vec<Run>>,
     /// Chunks that can be read, oldest epoch first as it was published.
     ready: VecDeque<Run>,
+    /// Chunks that wait for values on disk, by number.
+    fetching: BTreeMap<u64, Run>,
+    /// The number of the next chunk.
+    next_run: u64,
     /// Transactions whose reply is composed here, until all parts are there.
     gathering: BTreeMap<(ChunkId, u32), Gathering>,
     /// Parts that other shards have read before this one came to the transaction.
@@ -80,9 +85,22 @@ pub struct Counts {
     pub(crate) too_old: u64,
 }
 
+/// How far the reading of a chunk has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    /// All of it is read.
+    All,
+    /// The budget is spent.
+    Some,
+    /// It waits for values on disk.
+    Waits,
+}
+
 /// A chunk, as far as it has been read here.
 #[derive(Debug)]
 struct Run {
+    /// Its number, by which values come for it.
+    number: u64,
     chunk: Arc<Chunk>,
     at: Epoch,
     now: Millis,
@@ -92,6 +110,8 @@ struct Run {
     next: (usize, usize),
     /// The transaction that is being read.
     found: Found,
+    /// The values on disk that this transaction reads.
+    past: PastValues,
     /// The parts to be sent to each collector.
     parts: BTreeMap<usize, Vec<(u32, Part)>>,
 }
@@ -130,6 +150,7 @@ struct OutOfOrder {
 /// The view that a snapshot reader has of its shard.
 pub struct ShardView<'a, S> {
     pub store: &'a S,
+    pub(crate) values: &'a mut Option<Values>,
     pub places: &'a Places,
     /// Which layout was in force when, and by which gateways have planned.
     pub maps: &'a mut Maps,
@@ -149,6 +170,8 @@ impl SnapshotReader {
             kept: None,
             waiting: BTreeMap::new(),
             ready: VecDeque::new(),
+            fetching: BTreeMap::new(),
+            next_run: 0,
             gathering: BTreeMap::new(),
             out_of_order: BTreeMap::new(),
             away: BTreeMap::new(),
@@ -219,12 +242,22 @@ impl SnapshotReader {
     /// Takes a chunk of reads.
     pub fn take(&mut self, chunk: Arc<Chunk>, (at, now): (Epoch, Millis), since: Micros, published: Epoch) {
         let found = Found { slots: std::mem::take(&mut self.spare), ..Found::default() };
-        let run = Run { chunk, at, now, since, next: (0, 0), found, parts: BTreeMap::new() };
+        let (number, past) = (self.next_run, PastValues::NONE);
+        self.next_run += 1;
+        let run = Run { number, chunk, at, now, since, next: (0, 0), found, past, parts: BTreeMap::new() };
         if at <= published {
             self.ready.push_back(run);
         } else {
             self.counts.waited += 1;
             self.waiting.entry(at).or_default().push(run);
+        }
+    }
+
+    /// Goes on reading a chunk that has waited for values.
+    pub(crate) fn go_on_with(&mut self, number: u64, past: PastValues) {
+        if let Some(mut run) = self.fetching.remove(&number) {
+            run.past.extend(past);
+            self.ready.push_back(run);
         }
     }
 
@@ -261,7 +294,7 @@ impl SnapshotReader {
 
     /// Returns how many chunks wait or are being read.
     pub(crate) fn waiting(&self) -> usize {
-        self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
+        self.ready.len() + self.fetching.len() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
     /// Returns how many transactions wait for parts of other shards.
@@ -283,7 +316,7 @@ impl SnapshotReader {
         while budget > 0
             && let Some(mut run) = self.ready.pop_front()
         {
-            let is_done = self.read(shard, &mut run, &mut budget);
+            let read = self.read(shard, &mut run, &mut budget);
             let (chunk, at) = ((run.chunk.gateway, run.chunk.number), run.at);
             for (to, parts) in std::mem::take(&mut run.parts) {
                 out.send(
@@ -291,10 +324,10 @@ impl SnapshotReader {
                     Reading::Parts(Parts { from: self.number, chunk, at, parts }),
                 );
             }
-            if is_done {
-                self.spare = std::mem::take(&mut run.found.slots);
-            } else {
-                self.ready.push_front(run);
+            match read {
+                Read::All => self.spare = std::mem::take(&mut run.found.slots),
+                Read::Some => self.ready.push_front(run),
+                Read::Waits => _ = self.fetching.insert(run.number, run),
             }
         }
         !self.ready.is_empty()

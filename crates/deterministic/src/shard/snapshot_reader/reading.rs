@@ -1,26 +1,28 @@
 //! Reading: a chunk is read in pieces, transaction by transaction, on the state at the end of its epoch.
 
-use ordain_execution::OnSnapshot;
-use ordain_model::{Access, Fragment};
+use ordain_execution::{OnSnapshot, PastValues};
+use ordain_model::serial::key_of;
+use ordain_model::{Access, Cell, Chunk, Fragment, Position};
 use ordain_role::Bug;
-use ordain_store::RecordStore;
+use ordain_store::{RecordStore, Snapshot};
 
 use super::found::ReadAt;
-use super::{Run, ShardView, SnapshotReader};
+use super::{Read, Run, ShardView, SnapshotReader};
 use crate::sequencing::Part;
+use crate::shard::core::values::Waiter;
 use crate::shard::routes::ShardSet;
 
 /// The bytes read that count as one fragment of the budget: what has been read waits to be sent until then.
 const LARGE: usize = 4 << 10;
 
 impl SnapshotReader {
-    /// Goes on reading a chunk; returns whether all of it is read.
+    /// Goes on reading a chunk.
     pub(super) fn read<S: RecordStore>(
         &mut self,
         shard: &mut ShardView<'_, S>,
         run: &mut Run,
         budget: &mut usize,
-    ) -> bool {
+    ) -> Read {
         let chunk = run.chunk.clone();
         let (number, layout) = (self.number, shard.maps.planned.under(&chunk.map).clone());
         let then = shard.maps.as_of(run.at).clone();
@@ -74,10 +76,18 @@ impl SnapshotReader {
                 }
                 continue;
             }
+            let is_alone = found.alone;
+            if shard.values.is_some()
+                && wants_values(shard, (&chunk, run.next, run.number), &run.past, &state, |fragment| {
+                    is_alone || is_mine(fragment)
+                })
+            {
+                return Read::Waits;
+            }
             let reads = ReadAt::new(&chunk, txn, run.at, run.now);
             while let Some(fragment) = fragments.get(run.next.1) {
                 if *budget == 0 {
-                    return false;
+                    return Read::Some;
                 }
                 // Records planned by another map may have been elsewhere then, and are not prefetched.
                 if run.next >= self.prefetch.until && !is_stale {
@@ -88,14 +98,54 @@ impl SnapshotReader {
                     let guess = if fragment.is_keyed() { self.prefetch.next(fragment) } else { None };
                     let bytes = found.slots.bytes();
                     let step = reads.step(shard.registry, run.next.1);
-                    found.read(step, OnSnapshot { state: &mut state, guess }, shard.locals);
+                    found.read(
+                        step,
+                        OnSnapshot { state: &mut state, guess, values: &run.past },
+                        shard.locals,
+                    );
                     *budget = budget.saturating_sub(found.slots.bytes().saturating_sub(bytes) / LARGE);
                 }
                 run.next.1 += 1;
             }
             self.hand_over(shard, run, &chunk, txn);
+            run.past.clear();
             run.next = (run.next.0 + 1, 0);
         }
-        true
+        Read::All
     }
+}
+
+/// Asks for the evicted values that the rest of the transaction reads here which is read next; returns whether there are any.
+fn wants_values<S: RecordStore>(
+    shard: &mut ShardView<'_, S>,
+    (chunk, next, number): (&Chunk, (usize, usize), u64),
+    past: &PastValues,
+    state: &impl Snapshot,
+    is_here: impl Fn(&Fragment) -> bool,
+) -> bool {
+    let Some(tier) = shard.values else { return false };
+    let (txn, who) = (&chunk.txns()[next.0], Waiter::Read(number));
+    let mut waits = false;
+    let mut look = |cell: &Cell| match past.lacks(cell) {
+        Some(evicted) => {
+            tier.want(evicted, None, who);
+            waits = true;
+        }
+        None => tier.hit(),
+    };
+    let fragments = chunk.fragments(txn).iter().skip(next.1);
+    for fragment in fragments.filter(|fragment| is_here(fragment)) {
+        if fragment.is_keyed() {
+            let key = key_of(chunk.args(txn), fragment).bytes;
+            state.find(fragment.db, key, fragment.hash).into_iter().for_each(|(cell, _)| look(cell));
+        } else if fragment.is_table()
+            && shard.registry.get(fragment.procedure).is_some_and(|procedure| procedure.scans_values())
+        {
+            Snapshot::visit(state, Position::default(), |entry| {
+                look(entry.cell);
+                true
+            });
+        }
+    }
+    waits
 }
