@@ -4,7 +4,7 @@
 //! is the real one, which carries what it has learnt as validated reads. If those are found stale, the abort says what
 //! holds now, and the real transaction is submitted again.
 
-use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::args::{Args, ArgsBuilder, encode};
 use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{Abort, Call, Datum, Db, OutcomeStatus, PlanError, View, Writer, system};
 
@@ -16,6 +16,10 @@ use crate::{Finished, Gateway, Ticket};
 /// How often a transaction is submitted again because its reconnaissance was stale, before its client is told to
 /// retry (calvin.md, section 6, `ollp_max`).
 pub const MAX_RESTARTS: u8 = 10;
+
+const TOO_MUCH_TO_READ: PlanError = PlanError::fixed(
+    "ERR the records that the request reads first exceed the limit of 256 MiB: it did nothing, ask for less at once",
+);
 
 /// A request whose keys have to be found first.
 #[derive(Debug)]
@@ -54,10 +58,16 @@ impl Dependent {
     }
 
     /// Learns from the end of the transaction that the request waits for; `None` if the request ends with it.
-    fn learn(&mut self, step: &Finished<'_>) -> Option<()> {
+    ///
+    /// # Errors
+    /// What it has to read is more than it can be told.
+    fn learn(&mut self, step: &Finished<'_>) -> Option<Result<(), PlanError>> {
         match (step.status, &self.stage) {
             (OutcomeStatus::Committed, Stage::Reading(wanted)) => {
-                let read = system::read_reply(wanted.iter().map(|(db, key)| (*db, &**key)), step.reply)?;
+                let wanted = wanted.iter().map(|(db, key)| (*db, &**key));
+                let Some(read) = system::read_reply(wanted, step.reply) else {
+                    return Some(Err(TOO_MUCH_TO_READ));
+                };
                 read.records.into_iter().for_each(|seen| self.known.learn(seen));
             }
             (OutcomeStatus::Committed, Stage::Asking) => self.known.answers.push(step.reply.to_vec()),
@@ -76,7 +86,16 @@ impl Dependent {
             }
             _ => return None,
         }
-        Some(())
+        Some(Ok(()))
+    }
+
+    /// What takes the place of the request if it cannot be planned, but for its text. Only a session's has such: an
+    /// earlier attempt at it may have been planned.
+    fn stand_in(&self) -> Option<Dependent> {
+        self.call.session?;
+        let call = Call { procedure: system::REFUSE, ..self.call };
+        let (known, stage, view) = (Known::default(), Stage::Running, self.view.clone());
+        Some(Dependent { call, args: Vec::new(), known, stage, view, ..*self })
     }
 }
 
@@ -88,10 +107,10 @@ impl Gateway {
         step: Finished<'_>,
         done: &mut impl FnMut(&mut Gateway, Finished<'_>),
     ) {
-        let is_known = dependent.learn(&step).is_some();
+        let learnt = dependent.learn(&step);
         let (stream_place, restarts) = (dependent.stream_place, dependent.restarts);
         let mut reply = Vec::new();
-        if !is_known {
+        let Some(learnt) = learnt else {
             if step.status == OutcomeStatus::Aborted(Abort::Restart) {
                 Writer(&mut reply).abort(Abort::Restart);
             } else {
@@ -99,8 +118,14 @@ impl Gateway {
             }
             self.leave_stream(stream_place, false, &step);
             return done(self, Finished { reply: &reply, restarts, outcome: None, ..step });
-        }
-        if let Err((ticket, refusal)) = self.go_on(dependent) {
+        };
+        let (ticket, stand_in) = (dependent.ticket, dependent.stand_in());
+        let refusal = learnt.map_err(|refusal| (ticket, refusal)).and_then(|()| self.go_on(dependent)).err();
+        let refusal = refusal.and_then(|(_, refusal)| match stand_in {
+            Some(refused) => self.go_on(Dependent { args: encode(&[&refusal.0]), ..refused }).err(),
+            None => Some((ticket, refusal)),
+        });
+        if let Some((ticket, refusal)) = refusal {
             self.leave_stream(stream_place, false, &step);
             Writer(&mut reply).error(&refusal.0);
             let status = OutcomeStatus::Aborted(Abort::Logic);

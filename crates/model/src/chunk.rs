@@ -41,7 +41,9 @@ pub struct Txn {
     pub call: Call,
     /// Its place in the chunk; unique and ascending, not dense once a log has left out the reads.
     pub index: u32,
-    /// True if the transaction cannot change the state.
+    /// True if the transaction cannot change the state, and no other attempt at its request can have: one that a session
+    /// numbers, and whose plan [is found by reading](crate::Procedure::is_dependent), may have written before and find
+    /// nothing to write now. It is answered from what the session keeps of it, as a write is.
     pub read_only: bool,
     /// True if the log keeps it: it may change the state, or several partitions take part, of which one may have to
     /// hear of it again.
@@ -448,6 +450,8 @@ impl Chunk {
             let slot = fragment.hash.slot() as u16;
             slots = (slot.min(slots.0), slot.max(slots.1));
         }
+        writes |= call.session.is_some()
+            && registry.get(call.procedure).is_some_and(|procedure| procedure.is_dependent());
         mark_snapshot_readable(&mut self.plans.fragments[first..]);
         self.txns.push(Txn {
             call,

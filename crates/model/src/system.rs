@@ -72,6 +72,10 @@ pub const PART: ProcedureId = ProcedureId(13);
 /// Checks what a transaction that only reads has read in a region. The arguments are those of [`PART`], and nothing is written.
 pub const CHECK: ProcedureId = ProcedureId(14);
 
+/// Answers a refusal, and does nothing else. Arguments: its text. What a session asked for and could not be planned is this in
+/// the order: an earlier attempt at it may have been planned, and then it is answered what that one was.
+pub const REFUSE: ProcedureId = ProcedureId(15);
+
 /// Adds the system's procedures.
 pub fn register(registry: &mut Registry) {
     registry.register(READ, "ordain.read", Arc::new(Read));
@@ -80,6 +84,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(REMOVE, "ordain.remove", Arc::new(Remove));
     registry.register(PART, "ordain.part", Arc::new(Part));
     registry.register(CHECK, "ordain.check", Arc::new(Part));
+    registry.register(REFUSE, "ordain.refuse", Arc::new(Refuse));
     let reads = TableProcedure::reads;
     registry.register(LENGTHS, "ordain.lengths", reads(any_args, run_lengths, reply_lengths));
     registry.register(DIGEST, "ordain.digest", reads(any_args, run_digest, reply_digest));
@@ -190,6 +195,28 @@ impl Procedure for Read {
         for i in 0..cx.count {
             out.extend_from_slice(cx.slot(i));
         }
+    }
+}
+
+struct Refuse;
+
+impl Procedure for Refuse {
+    fn plan(&self, args: Args<'_>, _planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        if args.len() == 1 { Ok(()) } else { Err(DAMAGED) }
+    }
+
+    /// Never called: it has no fragments.
+    fn run(&self, _code: u16, _cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        Writer(out).error(cx.args().get(0).unwrap_or_default());
+    }
+
+    /// The request that it stands for is.
+    fn is_dependent(&self) -> bool {
+        true
     }
 }
 

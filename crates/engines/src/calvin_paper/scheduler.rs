@@ -122,9 +122,14 @@ impl WorkerScheduler {
     }
 }
 
-/// Returns whether any of a transaction's fragments is this shard's; if none is, it has no locks here to wait for.
+/// Returns whether any of a transaction's fragments is this shard's; if none is, it has no locks here to wait for, and the lock
+/// manager does not grant it.
 fn takes_part<S: RecordStore>(core: &Core<S>, active: &Active) -> bool {
-    active.alone || active.routes.participants & core.me() != 0
+    if active.alone {
+        // Nobody has looked for those who take part.
+        return !active.chunk.txns()[active.at].fragments().is_empty();
+    }
+    active.routes.participants & core.me() != 0
 }
 
 /// Prefetches a transaction's records together.

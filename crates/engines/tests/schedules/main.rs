@@ -25,9 +25,10 @@ mod terms;
 mod versions;
 mod world;
 
+use ordain_commands::ids;
 use ordain_commit::{CommitEngine, Message, Protocol, Relay, Termed};
 use ordain_engines::{no_wait, occ_2pc, regions_2pl, regions_silo, wait_die};
-use ordain_model::{Micros, OutcomeStatus};
+use ordain_model::{Micros, OutcomeStatus, system};
 use ordain_role::{Bug, Bugs, NodeId};
 use world::{Do, World};
 
@@ -305,6 +306,36 @@ fn schedule_7_undecided(engine: CommitEngine, bugs: Bugs) -> Result<(), String> 
         return Err(format!("the request waits for a former leader: {answers:?}"));
     }
     w.end()
+}
+
+/// A session's request that could not be planned has no records: it is answered, and the same whatever another attempt at it is.
+fn a_refused_request(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
+    for partitions in [1, 2] {
+        let mut w = World::new(engine, partitions, bugs);
+        let home = w.session_in(partitions - 1);
+        for (number, is_refused_first) in [(256, true), (512, false)] {
+            let attempts = [is_refused_first, !is_refused_first, is_refused_first].map(|is_refused| {
+                let node = w.led_by(0);
+                let attempt = match is_refused {
+                    true => w.command_in(node, Some((home, number)), system::REFUSE, &[b"ERR not this one"]),
+                    false => w.command_in(node, Some((home, number)), ids::INCR, &[b"n"]),
+                };
+                w.committed(attempt);
+                w.answer(attempt).map(|answer| answer.reply.clone())
+            });
+            let says_so = attempts[0].as_ref().is_some_and(|reply| reply.ends_with(b"not this one"));
+            if says_so != is_refused_first || attempts.iter().any(|other| *other != attempts[0]) {
+                return Err(format!("{attempts:?}"));
+            }
+        }
+        w.end()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_request_of_a_session_stays_refused_and_a_committed_one_committed() {
+    demand(a_refused_request, Bug::ForgetSession);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 
+mod attempts;
 mod checkpoint;
 mod copying;
 mod exchanges;

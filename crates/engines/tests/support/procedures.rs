@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ordain_model::args::Args;
+use ordain_model::args::{Args, ArgsBuilder};
+use ordain_model::procedure::{Known, Reconnaissance};
 use ordain_model::{
-    Abort, Access, FragmentContext, KeyHash, PlanError, Planner, Procedure, ProcedureId, Registry, Target,
-    Value, Writer,
+    Abort, Access, Db, FragmentContext, KeyHash, PlanError, Planner, Procedure, ProcedureId, Registry,
+    SlotNo, Target, Value, Writer, system,
 };
 
 /// Writes its first key, then checks silently that the second is absent: an abortable fragment whose slot the
@@ -33,6 +34,10 @@ pub const LEDGER: ProcedureId = ProcedureId(61_005);
 /// Takes long: computes on all its keys. Arguments: whether it counts them up (1) or only reads them (0), keys.
 pub const LONG: ProcedureId = ProcedureId(61_007);
 
+/// Takes what a key points to: counts it up and removes the pointer. Of a key that points to nothing it only tells so, and
+/// one that points to `!` it refuses. Arguments: key.
+pub const TAKE: ProcedureId = ProcedureId(61_008);
+
 /// Adds them.
 pub fn register(registry: &mut Registry) {
     registry.register(GUARDED, "test.guarded", Arc::new(Guarded));
@@ -42,6 +47,7 @@ pub fn register(registry: &mut Registry) {
     registry.register(TRUSTING, "test.trusting", Arc::new(Trusting));
     registry.register(AFTER, "test.after", Arc::new(After));
     registry.register(LONG, "test.long", Arc::new(Long));
+    registry.register(TAKE, "test.take", Arc::new(Take));
     registry.register(LEDGER, "test.ledger", Arc::new(Ledger));
 }
 
@@ -415,5 +421,81 @@ impl Procedure for Ledger {
     fn reply(&self, cx: &ordain_model::ReplyContext<'_>, out: &mut Vec<u8>) {
         Writer(out).array(4);
         (0..4).for_each(|slot| out.extend_from_slice(cx.slot(slot)));
+    }
+}
+
+struct Take;
+
+impl Take {
+    const CHECK: u16 = 0;
+    const REMOVE: u16 = 1;
+    const COUNT: u16 = 2;
+}
+
+impl Procedure for Take {
+    /// Plans a validated read, then the pointer and its target if there is one.
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let mut items = args.iter();
+        system::plan_validation(planner, &mut items, Take::CHECK)?;
+        for code in [Take::REMOVE, Take::COUNT] {
+            if let Some(key) = items.next() {
+                planner.key(code, Access::Write, key)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        match code {
+            Take::CHECK => return system::validate_read(cx, Abort::Restart),
+            Take::REMOVE => cx.cell_mut().delete(),
+            _ => {
+                let new = bump(cx.cell().string());
+                cx.cell_mut().put(new.clone());
+                if let Value::String(text) = new {
+                    Writer(cx.out).bulk(&text)
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&self, cx: &ordain_model::ReplyContext<'_>, out: &mut Vec<u8>) {
+        if cx.count == 1 { Writer(out).nil() } else { out.extend_from_slice(cx.slot(cx.count - 1)) }
+    }
+
+    fn abort_reply(
+        &self,
+        abort: Abort,
+        _slot: SlotNo,
+        cx: &ordain_model::ReplyContext<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        match abort {
+            Abort::Restart => system::restart_reply(cx, 0, 1, out),
+            _ => Writer(out).abort(abort),
+        }
+    }
+
+    fn is_dependent(&self) -> bool {
+        true
+    }
+
+    fn reconnoitre(&self, args: Args<'_>, known: &Known) -> Result<Reconnaissance, PlanError> {
+        let (Some(key), 1) = (args.get(0), args.len()) else { return Err(ARITY) };
+        let Some(seen) = known.reads.first() else {
+            return Ok(Reconnaissance::Read(vec![(Db(0), key.to_vec())]));
+        };
+        let target = seen.cell.string();
+        if target == Some(b"!") {
+            return Err(PlanError::fixed("ERR not this one"));
+        }
+        let mut ready = Vec::new();
+        let mut real = ArgsBuilder::new(&mut ready);
+        system::validation_args([(seen.db, key, seen.version)].into_iter(), &mut real);
+        if let Some(target) = target {
+            real.push(key).push(target);
+        }
+        Ok(Reconnaissance::Ready(ready))
     }
 }
