@@ -17,13 +17,13 @@ mod tests;
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use ordain_model::{Cell, Db, Evicted, KeyHash, Value};
+use ordain_model::{Cell, Db, Evicted, FramePlace, KeyHash, Value};
 use ordain_role::{DiskDone, DiskError, DiskRequest};
-use ordain_store::{Candidate, Place, RecordStore};
+use ordain_store::{Candidate, RecordStore};
 use ordain_value_log::{Frame, Happened, Sizes, ValueLog};
 
 use crate::step::Name;
@@ -31,6 +31,11 @@ use pins::Pins;
 
 /// The most bytes of values on their way to the disk.
 const LEAVING_MOST: u64 = 16 << 20;
+/// The most bytes of frames that are read at once: more wait, so that what is read does not take more memory than that, whoever asks for how
+/// much.
+const READ_MOST: u64 = 4 << 20;
+/// The most bytes of frames for which one asks at once.
+const AT_ONCE_MOST: u64 = 1 << 20;
 /// The records that the clock's hand passes at most in one step.
 const PASSED_MOST: usize = 4096;
 
@@ -66,14 +71,18 @@ pub struct Tier<W> {
     budget: u64,
     least: usize,
     leaving: Leaving,
-    /// Values that are being read from the disk.
-    coming: BTreeMap<Place, Coming<W>>,
+    /// Values that are to be read from the disk, or are being read.
+    coming: BTreeMap<FramePlace, Coming<W>>,
+    /// The frames of those that are to be read later, in the order in which they were asked for.
+    later: VecDeque<Arc<Evicted>>,
+    /// The bytes of the frames that are being read.
+    reading: u64,
     waiting: BTreeMap<W, Waiting>,
     /// Names whose values stay in memory.
     pins: Pins,
     /// Answers of the log that the store has not been told.
     happened: Vec<Happened>,
-    /// Why the last write failed; nothing is evicted until the next tick then.
+    /// The reason why the last write failed; nothing is evicted until the next tick then.
     failed: Option<DiskError>,
     /// The memory that was held when last all was evicted that could be.
     settled: u64,
@@ -99,7 +108,7 @@ struct Gone {
     hash: KeyHash,
     evicted: Arc<Evicted>,
     /// The frame in whose place it comes, if its value is not evicted now but was before.
-    replaces: Option<Place>,
+    replaces: Option<FramePlace>,
     /// Bytes of memory that its eviction frees.
     bytes: u64,
 }
@@ -107,7 +116,7 @@ struct Gone {
 /// Values that were appended and are not known to be written.
 #[derive(Debug, Default)]
 struct Leaving {
-    by_place: BTreeMap<Place, Gone>,
+    by_place: BTreeMap<FramePlace, Gone>,
     /// The names of those that are to be evicted.
     names: BTreeSet<(Db, KeyHash)>,
     /// The bytes of memory that they free.
@@ -124,11 +133,11 @@ impl Leaving {
         if gone.replaces.is_none() {
             self.names.insert((gone.db, gone.hash));
         }
-        self.by_place.insert(place_of(&gone.evicted), gone);
+        self.by_place.insert(gone.evicted.place(), gone);
     }
 
     /// Takes those whose frames are in a range of places.
-    fn take(&mut self, places: Range<Place>) -> Vec<Gone> {
+    fn take(&mut self, places: Range<FramePlace>) -> Vec<Gone> {
         let taken: Vec<Gone> = self.by_place.extract_if(places, |_, _| true).map(|(_, gone)| gone).collect();
         for gone in &taken {
             self.bytes -= gone.bytes;
@@ -143,9 +152,9 @@ impl Leaving {
 struct Coming<W> {
     /// The records into which it is loaded.
     names: Vec<(Db, Vec<u8>, KeyHash)>,
-    /// Those who wait for it.
+    /// The waiters for it.
     waiters: BTreeSet<W>,
-    /// Those of them who are handed it, as they read a past state.
+    /// The waiters that are handed it, as they read a past state.
     past: BTreeSet<W>,
 }
 
@@ -153,7 +162,7 @@ struct Coming<W> {
 #[derive(Debug, Default)]
 struct Waiting {
     /// The places of those that have not arrived.
-    missing: BTreeSet<Place>,
+    missing: BTreeSet<FramePlace>,
     /// The names whose values stay in memory meanwhile.
     pinned: Vec<KeyHash>,
     past: PastValues,
@@ -161,7 +170,7 @@ struct Waiting {
 
 /// Values of past states, by their places on disk.
 #[derive(Clone, Debug, Default)]
-pub struct PastValues(BTreeMap<Place, Value>);
+pub struct PastValues(BTreeMap<FramePlace, Value>);
 
 impl PastValues {
     /// None.
@@ -188,7 +197,7 @@ impl PastValues {
 
     /// The value of a reference, if it is here.
     pub fn get(&self, evicted: &Evicted) -> Option<&Value> {
-        self.0.get(&place_of(evicted))
+        self.0.get(&evicted.place())
     }
 
     /// Adds others.
@@ -205,14 +214,10 @@ impl PastValues {
 /// All values for which somebody waited have arrived.
 #[derive(Debug)]
 pub struct Arrived<W> {
-    /// Who waited.
+    /// The waiter.
     pub who: W,
     /// The values of past states among them.
     pub past: PastValues,
-}
-
-fn place_of(evicted: &Evicted) -> Place {
-    (evicted.file().number(), evicted.at())
 }
 
 impl<W: Ord + Copy> Tier<W> {
@@ -224,6 +229,8 @@ impl<W: Ord + Copy> Tier<W> {
             least: settings.least,
             leaving: Leaving::default(),
             coming: BTreeMap::new(),
+            later: VecDeque::new(),
+            reading: 0,
             waiting: BTreeMap::new(),
             pins: Pins::default(),
             happened: Vec::new(),
@@ -243,14 +250,12 @@ impl<W: Ord + Copy> Tier<W> {
     /// Asks for an evicted value in the name of somebody, who waits for it: the present value of a record, which stays in memory until
     /// all that he wants has arrived, or one of a past state.
     pub fn want(&mut self, evicted: &Arc<Evicted>, present: Option<Name<'_>>, who: W) {
-        let place = place_of(evicted);
+        let place = evicted.place();
         let coming = match self.coming.entry(place) {
             Entry::Occupied(coming) => coming.into_mut(),
             Entry::Vacant(vacant) => {
                 self.counts.misses += 1;
-                if let Some(frame) = self.log.fetch(evicted) {
-                    self.happened.push(Happened::Fetched(evicted.clone(), frame));
-                }
+                self.later.push_back(evicted.clone());
                 vacant.insert(Coming { names: Vec::new(), waiters: BTreeSet::new(), past: BTreeSet::new() })
             }
         };
@@ -269,6 +274,19 @@ impl<W: Ord + Copy> Tier<W> {
             }
             None => _ = coming.past.insert(who),
         }
+        self.read_some();
+    }
+
+    /// Reads frames that wait, as many as may be read at once.
+    fn read_some(&mut self) {
+        while self.reading < (self.budget / 4).clamp(1, READ_MOST)
+            && let Some(evicted) = self.later.pop_front()
+        {
+            self.reading += u64::from(evicted.bytes());
+            if let Some(frame) = self.log.fetch(&evicted) {
+                self.happened.push(Happened::Fetched(evicted, frame));
+            }
+        }
     }
 
     /// Has the value of a name stay in memory for one who waits, until all that he wants has arrived.
@@ -277,6 +295,11 @@ impl<W: Ord + Copy> Tier<W> {
             self.pins.pin(hash);
             waiting.pinned.push(hash);
         }
+    }
+
+    /// The bytes of frames for which one asks at once, before he uses what has come: a sixteenth of the budget, and a MiB at most.
+    pub fn at_once(&self) -> usize {
+        (self.budget / 16).clamp(1, AT_ONCE_MOST) as usize
     }
 
     /// True if somebody waits for a value.
@@ -324,6 +347,7 @@ impl<W: Ord + Copy> Tier<W> {
                 Happened::Damaged { .. } => self.counts.damaged += 1,
             }
         }
+        self.read_some();
         Ok(arrived)
     }
 
@@ -339,8 +363,9 @@ impl<W: Ord + Copy> Tier<W> {
         value: Value,
         arrived: &mut Vec<Arrived<W>>,
     ) {
-        let place = place_of(evicted);
+        let place = evicted.place();
         let Some(coming) = self.coming.remove(&place) else { return };
+        self.reading -= u64::from(evicted.bytes());
         for who in coming.waiters {
             let Entry::Occupied(mut waiting) = self.waiting.entry(who) else { continue };
             let waiter = waiting.get_mut();
@@ -403,7 +428,7 @@ impl<W: Ord + Copy> Tier<W> {
     }
 
     /// Frames are written: what they hold is evicted, unless it has changed.
-    fn written(&mut self, store: &mut impl RecordStore, places: Range<Place>) {
+    fn written(&mut self, store: &mut impl RecordStore, places: Range<FramePlace>) {
         for gone in self.leaving.take(places) {
             match gone.replaces {
                 None => self.evict(store, &gone),
@@ -415,7 +440,7 @@ impl<W: Ord + Copy> Tier<W> {
     }
 
     /// A frame of a file that is collected is appended anew if its record refers to it. Who waits for it gets it from where it was.
-    fn scanned(&mut self, store: &impl RecordStore, place: Place, frame: Frame) {
+    fn scanned(&mut self, store: &impl RecordStore, place: FramePlace, frame: Frame) {
         let Frame { db, key, value } = frame;
         let hash = store.placement().hash_of_record(db, &key);
         if store.refers_to(db, &key, hash, place) {
@@ -483,7 +508,7 @@ impl<W: Ord + Copy> Tier<W> {
     /// Checks the invariants.
     ///
     /// # Errors
-    /// What is broken.
+    /// The broken invariant.
     pub fn check(&self) -> Result<(), String> {
         for (who, waiting) in self.waiting.values().enumerate() {
             if waiting.missing.is_empty() {
@@ -495,6 +520,18 @@ impl<W: Ord + Copy> Tier<W> {
         }
         if let Some((place, _)) = self.coming.iter().find(|(_, coming)| coming.waiters.is_empty()) {
             return Err(format!("nobody waits for the value at {place:?}"));
+        }
+        let later: BTreeSet<FramePlace> = self.later.iter().map(|evicted| evicted.place()).collect();
+        if let Some(place) = later.iter().find(|place| !self.coming.contains_key(place)) {
+            return Err(format!("nobody waits for the value at {place:?}, which is to be read later"));
+        }
+        if self.coming.len() == later.len() && self.reading > 0 || self.reading == 0 && !later.is_empty() {
+            return Err(format!(
+                "{} bytes are being read for {} values, {} of which are to be read later",
+                self.reading,
+                self.coming.len(),
+                later.len()
+            ));
         }
         let bytes: u64 = self.leaving.by_place.values().map(|gone| gone.bytes).sum();
         if bytes != self.leaving.bytes {

@@ -6,24 +6,38 @@ use std::rc::Rc;
 
 use ordain_role::{Directory, DiskError, DiskOp};
 
-/// One of those who share a directory. None of them holds it for longer than a call.
-#[derive(Clone)]
-pub struct SharedDirectory<'a>(Rc<RefCell<&'a mut dyn Directory>>);
+/// A handle to a directory that others have handles to. None of them holds it for longer than a call.
+#[derive(Default)]
+pub struct SharedDirectory<D>(Rc<RefCell<D>>);
 
-impl<'a> SharedDirectory<'a> {
+impl<D> SharedDirectory<D> {
     /// Shares a directory.
-    pub fn new(directory: &'a mut dyn Directory) -> SharedDirectory<'a> {
+    pub fn new(directory: D) -> SharedDirectory<D> {
         SharedDirectory(Rc::new(RefCell::new(directory)))
+    }
+
+    /// Does something with the directory itself, while no other handle does.
+    ///
+    /// # Panics
+    /// If another one does.
+    pub fn with<R>(&self, run: impl FnOnce(&mut D) -> R) -> R {
+        run(&mut self.0.borrow_mut())
     }
 }
 
-impl fmt::Debug for SharedDirectory<'_> {
+impl<D> Clone for SharedDirectory<D> {
+    fn clone(&self) -> Self {
+        SharedDirectory(self.0.clone())
+    }
+}
+
+impl<D> fmt::Debug for SharedDirectory<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedDirectory").finish_non_exhaustive()
     }
 }
 
-impl Directory for SharedDirectory<'_> {
+impl<D: Directory> Directory for SharedDirectory<D> {
     fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
         self.0.borrow().list()
     }

@@ -49,6 +49,9 @@ pub struct Evicted {
 
 const _: () = assert!(size_of::<Evicted>() == 64);
 
+/// The place of a frame in a value log: the number of its file, and its first byte there.
+pub type FramePlace = (u32, u32);
+
 impl Evicted {
     /// Memory of one in an `Arc`, bytes.
     pub const BYTES: usize = size_of::<Evicted>() + 2 * size_of::<usize>();
@@ -72,6 +75,11 @@ impl Evicted {
     /// The first byte of the frame in its file.
     pub const fn at(&self) -> u32 {
         self.at
+    }
+
+    /// The place of the frame.
+    pub fn place(&self) -> FramePlace {
+        (self.file.number, self.at)
     }
 
     /// The length of the frame, bytes.

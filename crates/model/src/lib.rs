@@ -73,7 +73,7 @@ pub use datum::{Datum, Writer};
 pub use digest::{Digest, DigestSpan};
 pub use doubts::{Doubt, Doubts};
 pub use error::{Abort, PlanError};
-pub use evicted::{Evicted, ValueFile};
+pub use evicted::{Evicted, FramePlace, ValueFile};
 pub use execution::{Cascade, Choice, Execution};
 pub use expiry::{Expiry, StringForm};
 pub use flow::{Flow, PauseNo};

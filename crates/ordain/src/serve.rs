@@ -204,7 +204,7 @@ pub struct ServeArgs {
     /// [default: 0]
     #[arg(long, env = "ORDAIN_MAXMEMORY", value_name = "SIZE")]
     maxmemory: Option<Size>,
-    /// How much memory the records of the node may take, as 200mb or 4gb: the values of others are on disk, and read when they are
+    /// Memory that the records of the node may take, as 200mb or 4gb: the values of others are on disk, and read when they are
     /// needed [default: all records are in memory]
     #[arg(long, env = "ORDAIN_MEMORY_BUDGET", value_name = "SIZE")]
     memory_budget: Option<Size>,

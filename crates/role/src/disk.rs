@@ -200,3 +200,17 @@ pub trait Directory {
     /// [`DiskError`].
     fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError>;
 }
+
+impl<D: Directory + ?Sized> Directory for &mut D {
+    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
+        (**self).list()
+    }
+
+    fn read(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        (**self).read(file, offset, len)
+    }
+
+    fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError> {
+        (**self).apply(op)
+    }
+}

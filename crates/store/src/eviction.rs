@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ordain_model::value::name_hash;
-use ordain_model::{Db, Evicted, KeyHash, Value};
+use ordain_model::{Db, Evicted, FramePlace, KeyHash, Value};
 
 use crate::memory::MemoryStore;
 use crate::slab::Record;
@@ -40,17 +40,10 @@ pub trait Evicting {
 
     /// Has a record that refers to a frame refer to another one with the same value; answers `false`, and changes nothing, if it does not refer
     /// to it. A value that is in memory and has the frame for a copy has the other one then.
-    fn refer_to(&mut self, db: Db, key: &[u8], hash: KeyHash, frames: (&Place, &Arc<Evicted>)) -> bool;
+    fn refer_to(&mut self, db: Db, key: &[u8], hash: KeyHash, frames: (&FramePlace, &Arc<Evicted>)) -> bool;
 
     /// True if a record refers to the frame at a place, or its value has it for a copy.
-    fn refers_to(&self, db: Db, key: &[u8], hash: KeyHash, place: Place) -> bool;
-}
-
-/// The place of a frame: the number of its file, and its first byte there.
-pub type Place = (u32, u32);
-
-fn place_of(evicted: &Evicted) -> Place {
-    (evicted.file().number(), evicted.at())
+    fn refers_to(&self, db: Db, key: &[u8], hash: KeyHash, place: FramePlace) -> bool;
 }
 
 /// The largest value that a node never evicts, bytes of memory: the reference to an evicted one takes half as much.
@@ -168,7 +161,7 @@ impl Evicting for MemoryStore {
         db: Db,
         key: &[u8],
         hash: KeyHash,
-        (place, other): (&Place, &Arc<Evicted>),
+        (place, other): (&FramePlace, &Arc<Evicted>),
     ) -> bool {
         let Some(id) = self.find(db, key, hash).filter(|_| self.refers_to(db, key, hash, *place)) else {
             return false;
@@ -183,13 +176,13 @@ impl Evicting for MemoryStore {
         true
     }
 
-    fn refers_to(&self, db: Db, key: &[u8], hash: KeyHash, place: Place) -> bool {
+    fn refers_to(&self, db: Db, key: &[u8], hash: KeyHash, place: FramePlace) -> bool {
         let Some(id) = self.find(db, key, hash) else { return false };
         match self.slab.get(id).cell.evicted() {
-            Some(evicted) => place_of(evicted) == place,
+            Some(evicted) => evicted.place() == place,
             None => {
                 let copy = self.eviction.copies.get(&id);
-                copy.is_some_and(|(of, copy)| *of == name_hash(db, key) && place_of(copy) == place)
+                copy.is_some_and(|(of, copy)| *of == name_hash(db, key) && copy.place() == place)
             }
         }
     }

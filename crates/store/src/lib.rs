@@ -38,7 +38,7 @@ mod zigzag;
 
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Millis, Placement, Position, Table};
 
-pub use eviction::{Candidate, Evicting, LEAST, Place};
+pub use eviction::{Candidate, Evicting, LEAST};
 pub use handover::{Handover, Name};
 pub use memory::{Entry, MemoryStore};
 

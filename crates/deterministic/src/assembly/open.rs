@@ -232,7 +232,7 @@ impl Assembly {
     /// Begins from the newest complete checkpoint that is what was written, if there is one.
     fn open_checkpoint(
         &mut self,
-        directory: &SharedDirectory<'_>,
+        directory: &SharedDirectory<&mut dyn Directory>,
         settings: Plan<'_>,
         registry: &Arc<Registry>,
     ) -> Result<(), AssemblyError> {
@@ -268,7 +268,7 @@ impl Assembly {
     /// Takes all of a checkpoint: each thing to where it belongs now.
     fn restore(
         &mut self,
-        directory: &SharedDirectory<'_>,
+        directory: &SharedDirectory<&mut dyn Directory>,
         settings: Plan<'_>,
         epoch: Epoch,
     ) -> Result<Totals, CheckpointError> {
@@ -406,7 +406,7 @@ impl Assembly {
 
 /// Removes the values that an earlier life of the node had on disk: what they were is in its checkpoint and its log.
 fn discard_values(directory: &mut dyn Directory) -> Result<(), CheckpointError> {
-    for (file, _) in directory.list()?.into_iter().filter(|(file, _)| file.starts_with(shard::VALUES)) {
+    for (file, _) in directory.list()?.into_iter().filter(|(file, _)| shard::is_of_values(file)) {
         directory.apply(&DiskOp::Remove { file })?;
     }
     Ok(())

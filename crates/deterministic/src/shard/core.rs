@@ -153,7 +153,7 @@ pub struct Core<S> {
     pub store: S,
     /// Their values that are on disk, if the node has a budget of memory.
     values: Option<Values>,
-    /// Those of past states that a scheduler has planned to read.
+    /// Values of past states that a scheduler has planned to read.
     pub past: PastValues,
     /// How far it has come in the order.
     pub order: Order,

@@ -575,8 +575,8 @@ impl QueueScheduler {
             .is_none_or(|planning| before(planning.base) <= published)
     }
 
-    /// What waits for the end of epochs up to this one need not wait any more, unless values for reads of past states are still to come from
-    /// the disk. Answers the next group.
+    /// Groups and reads that wait for the end of epochs up to this one need not wait any more; reads do while values for them are still to come
+    /// from the disk. Answers the next group.
     pub(crate) fn wake(&mut self, published: Epoch, is_coming: bool) -> Option<u32> {
         let aside = &self.queues[usize::from(PAST_READS)];
         if !is_coming

@@ -182,7 +182,7 @@ impl QueueScheduler {
                         return self.close_speculation();
                     }
                     return self.may_plan(core, txn)
-                        && has_values(core, &batch, placed)
+                        && self.has_values(core, &batch, placed)
                         && self.plan_batch(core, &batch, placed);
                 }
                 core.order.cursor = (core.order.cursor.0 + 1, 0);
@@ -220,6 +220,30 @@ impl QueueScheduler {
         core.active.barrier.is_none() && !is_full && !waits
     }
 
+    /// Returns whether a transaction is planned apart and reads values here that have to come from the disk; asks for them.
+    fn lacks_values<S: RecordStore>(&self, core: &mut Core<S>, gsn: Gsn, placed: &Placed, txn: &Txn) -> bool {
+        core.has_budget()
+            && txn.independent
+            && !txn.table
+            && !placed.is_skipped(txn.index)
+            && core.wants_values_to_plan(&placed.chunk, txn, gsn, self.speculation.is_some())
+    }
+
+    /// Returns whether the transaction at the cursor has all values in memory; if not, the values are asked for of those that are planned with
+    /// it, too.
+    fn has_values<S: RecordStore>(&self, core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
+        let mut next = placed.chunk.txns()[core.order.cursor.1..].iter().take(PLANNING_BATCH);
+        if next.clone().next().is_some_and(|first| core.awaits_to_plan(batch.gsn(placed.base, first))) {
+            return false;
+        }
+        let mut lacks = |txn: &Txn| self.lacks_values(core, batch.gsn(placed.base, txn), placed, txn);
+        let is_ready = next.next().is_none_or(|first| !lacks(first));
+        if !is_ready {
+            next.for_each(|txn| _ = lacks(txn));
+        }
+        is_ready
+    }
+
     /// Plans transactions of a chunk from the cursor on: until there are enough, or one that has to wait.
     fn plan_batch<S: RecordStore>(&mut self, core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
         let begin = core.order.cursor.1;
@@ -238,7 +262,7 @@ impl QueueScheduler {
             if core.order.cursor.1 > begin && (txn.table || is_time) {
                 break;
             }
-            if core.order.cursor.1 > begin && lacks_values(core, planning.gsn(txn), placed, txn) {
+            if core.order.cursor.1 > begin && self.lacks_values(core, planning.gsn(txn), placed, txn) {
                 break;
             }
             if !placed.is_skipped(txn.index) {
@@ -355,30 +379,6 @@ impl QueueScheduler {
         self.finish_ready(core, place);
         self.drop_done();
     }
-}
-
-/// Returns whether a transaction is planned apart and reads values here that have to come from the disk; asks for them.
-fn lacks_values<S: RecordStore>(core: &mut Core<S>, gsn: Gsn, placed: &Placed, txn: &Txn) -> bool {
-    core.has_budget()
-        && txn.independent
-        && !txn.table
-        && !placed.is_skipped(txn.index)
-        && core.wants_values_to_plan(&placed.chunk, txn, gsn)
-}
-
-/// Returns whether the transaction at the cursor has all values in memory; if not, the values are asked for of those that are planned with it,
-/// too.
-fn has_values<S: RecordStore>(core: &mut Core<S>, batch: &Batch, placed: &Placed) -> bool {
-    let mut next = placed.chunk.txns()[core.order.cursor.1..].iter().take(PLANNING_BATCH);
-    if next.clone().next().is_some_and(|first| core.awaits_to_plan(batch.gsn(placed.base, first))) {
-        return false;
-    }
-    let mut lacks = |txn: &Txn| lacks_values(core, batch.gsn(placed.base, txn), placed, txn);
-    let is_ready = next.next().is_none_or(|first| !lacks(first));
-    if !is_ready {
-        next.for_each(|txn| _ = lacks(txn));
-    }
-    is_ready
 }
 
 /// Returns whether so many groups are blocked that no more should be. Where all shards are near, one that is ahead of

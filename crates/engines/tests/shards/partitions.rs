@@ -676,3 +676,46 @@ fn a_read_of_the_epoch_before_that_waits_in_a_replay_sees_what_it_saw_the_first_
     };
     run(&Plan { shape, keys: 7, steps: 257, kills: 5000 }, &registry());
 }
+
+/// SWAPDB gave the names of what its MULTI block read next to records whose values were on disk, and nobody had looked for those.
+#[test]
+fn values_are_waited_for_under_the_names_that_a_swap_gives() {
+    let shape = Shape {
+        partitions: 2,
+        threads: 1,
+        window: 1,
+        scheduling: calvin::SCHEDULING,
+        isolation: Isolation::Serializable,
+        speculative: false,
+        cascade: Cascade::Repair,
+        seed: 2_301_723_486_484_135_597,
+        doubled: 0,
+        snapshots: false,
+        checkpoint_piece: 0,
+        checkpoints: CheckpointMode::Multiversion,
+        memory_budget: Some(0),
+    };
+    run(&Plan { shape, keys: 4, steps: 97, kills: 0 }, &registry());
+}
+
+/// A check failed after nobody had looked for what the next fragment replaced without a look; that was undone, and what had been planned
+/// meanwhile found a value on disk.
+#[test]
+fn a_value_that_an_undone_write_restores_is_in_memory() {
+    let shape = Shape {
+        partitions: 3,
+        threads: 5,
+        window: 2,
+        scheduling: qstore::SCHEDULING,
+        isolation: Isolation::Serializable,
+        speculative: true,
+        cascade: Cascade::Abort,
+        seed: 4_338_222_396_861_295_664,
+        doubled: 0,
+        snapshots: false,
+        checkpoint_piece: 0,
+        checkpoints: CheckpointMode::Multiversion,
+        memory_budget: Some(0),
+    };
+    run(&Plan { shape, keys: 7, steps: 124, kills: 20_000 }, &registry());
+}

@@ -19,7 +19,7 @@ struct World {
     store: MemoryStore,
     directory: MemoryDirectory,
     asked: VecDeque<DiskRequest>,
-    /// What each record holds.
+    /// The content of each record.
     model: BTreeMap<u8, Vec<u8>>,
     /// The records that each waiter is to read, and what they held when he asked, for those who read a past state.
     readers: BTreeMap<u32, Reader>,

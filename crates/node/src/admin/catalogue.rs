@@ -320,7 +320,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_values_disk_needed_bytes", "Bytes of them that records refer to."),
     ("ordain_values_evicted_total", "Values that went from memory to disk."),
     ("ordain_values_failed_writes_total", "Writes of values that the disk has refused: the values are in memory yet."),
-    ("ordain_values_hits_total", "Values that were to be read and were in memory."),
+    ("ordain_values_hits_total", "Looks at values that were in memory; a transaction that has waited for one looks again."),
     ("ordain_values_leaving_bytes", "Memory of values that are being written to disk."),
     ("ordain_values_loaded_total", "Values that came back from disk to memory."),
     ("ordain_values_misses_total", "Values that were to be read and were on disk."),

@@ -1,18 +1,16 @@
 //! A cluster that is put together from what another one has left: from a store's checkpoints, or from the directories of its
 //! nodes. It starts in the simulator, and is judged by the serial execution of all that came before and of its own log.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use ordain_checker::{Violation, ViolationKind};
 use ordain_family::NodeSettings;
-use ordain_log::MemoryDirectory;
+use ordain_log::{MemoryDirectory, SharedDirectory};
 use ordain_model::{Batch, Call, Epoch, Gsn, Millis, PartitionId, Random, Registry};
 use ordain_node::restore::stored::{Counting, partitions, sources};
 use ordain_node::restore::{How, RestoreError, Restored, Source, found, restore, share};
-use ordain_role::{Directory, DiskError, DiskOp, NodeId, ReplicaId, Topology};
+use ordain_role::{Directory, NodeId, ReplicaId, Topology};
 
 use super::deterministic::{CLUSTER, DeterministicSystem};
 use super::object_store::VirtualStore;
@@ -48,24 +46,6 @@ pub(super) struct Former {
     pub(super) disks: Vec<MemoryDirectory>,
 }
 
-/// A directory that is shared by those who fill it.
-#[derive(Clone, Default)]
-struct SharedDirectory(Rc<RefCell<MemoryDirectory>>);
-
-impl Directory for SharedDirectory {
-    fn list(&self) -> Result<Vec<(String, u64)>, DiskError> {
-        self.0.borrow().list()
-    }
-
-    fn read(&self, file: &str, offset: u64, len: usize) -> Result<Vec<u8>, DiskError> {
-        self.0.borrow().read(file, offset, len)
-    }
-
-    fn apply(&mut self, op: &DiskOp) -> Result<(), DiskError> {
-        self.0.borrow_mut().apply(op)
-    }
-}
-
 /// A cluster that is being put together.
 pub(super) struct Target<'t> {
     /// The settings of its nodes.
@@ -73,7 +53,7 @@ pub(super) struct Target<'t> {
     registry: &'t Arc<Registry>,
     how: How,
     /// The directories of its nodes.
-    directories: Vec<SharedDirectory>,
+    directories: Vec<SharedDirectory<MemoryDirectory>>,
 }
 
 impl<'t> Target<'t> {
@@ -85,7 +65,7 @@ impl<'t> Target<'t> {
 
     /// What the directories hold.
     pub(super) fn disks(&self) -> Vec<MemoryDirectory> {
-        self.directories.iter().map(|directory| directory.0.borrow().clone()).collect()
+        self.directories.iter().map(|directory| directory.with(|disk| disk.clone())).collect()
     }
 
     /// Writes the state to the first directory of each partition.

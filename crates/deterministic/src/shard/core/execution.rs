@@ -53,11 +53,14 @@ impl<S: RecordStore> Core<S> {
         if txn.table && !self.go_on_moving() {
             return Progress::Blocked;
         }
-        if self.waits_for_values(chunk, active) {
-            return Progress::Blocked;
-        }
+        let mut values_until = self.values_until(chunk, active);
+        active.is_fetching = false;
         while let Some(fragment) = fragments.get(active.next) {
             let n = active.next;
+            if n >= values_until {
+                active.is_fetching = true;
+                return Progress::Blocked;
+            }
             // A fragment whose record is shipped runs with the compute fragment that it is for.
             if !fragment.shipped && (self.owns(fragment) || fragment.access == Access::Compute) {
                 if active.shipped_out > 0 || active.is_away || n >= active.granted_until {
@@ -73,6 +76,10 @@ impl<S: RecordStore> Core<S> {
                 }
             }
             active.next += 1;
+            if fragment.access == Access::TableWrite {
+                // Other records may have the names that follow.
+                values_until = self.values_until(chunk, active);
+            }
             if active.next == txn.abortable_until as usize && active.shipped_out == 0 {
                 // All checks of this shard have passed or failed: others need not wait for the rest.
                 self.vote(active);

@@ -65,10 +65,13 @@ fn wants_piece<S: RecordStore>(
     (enough, gsn): (usize, Gsn),
 ) -> bool {
     let Some(tier) = values else { return false };
-    let (mut waits, mut bytes) = (false, 0);
+    let who = Waiter::Ordered(gsn);
+    let waited = tier.awaits(&who);
+    let (mut waits, mut bytes, mut names) = (false, 0, Vec::new());
     let mut look = |(db, key, hash): (Db, &[u8], KeyHash), cell: &Cell| {
+        names.push(hash);
         if let Some(evicted) = cell.evicted() {
-            tier.want(evicted, Some(Name { db, key, hash }), Waiter::Ordered(gsn));
+            tier.want(evicted, Some(Name { db, key, hash }), who);
             waits = true;
         }
     };
@@ -93,6 +96,10 @@ fn wants_piece<S: RecordStore>(
             }
             is_in
         });
+    }
+    // Values that are in memory stay there until the others have come.
+    if waits && !waited {
+        names.into_iter().for_each(|hash| tier.hold(hash, who));
     }
     waits
 }

@@ -2,7 +2,7 @@
 //!
 //! | who | asks | waits |
 //! |---|---|---|
-//! | a transaction of the order | whenever it runs on, for all that its fragments here still read | blocked, as for a remote result; others run |
+//! | a transaction of the order | whenever it runs on, for some values that its next fragments here read, so [many](Tier::at_once) | before the first such fragment, blocked as for a remote result; others run |
 //! | transactions that a scheduler plans apart | before they are planned | the order |
 //! | a read on a snapshot | before each transaction of its chunk | aside; others are read |
 //! | a move of slots, or a copy | slot by slot | blocked; it is a transaction |
@@ -10,7 +10,7 @@
 
 use ordain_execution::{Arrived, Name, PastValues, Tier};
 use ordain_model::serial::key_of;
-use ordain_model::{Chunk, Epoch, Fragment, Gsn, KeyHash, Position, Txn};
+use ordain_model::{Access, Chunk, Epoch, Fragment, Gsn, KeyHash, Position, Txn};
 use ordain_role::{Directory, DiskDone, Outbox};
 use ordain_store::{Entry, RecordId, RecordStore, Snapshot};
 
@@ -20,6 +20,13 @@ use crate::shard::state::Active;
 
 /// The name of the files of a shard's values, but for their numbers.
 pub(crate) const PREFIX: &str = "values-";
+
+/// Tells whether a file of a data directory has values of a shard: `values-`, the shard's number, `-`, the file's number.
+pub(crate) fn is_of_values(file: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let numbers = file.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    numbers.is_some_and(|(shard, number)| is_number(shard) && is_number(number))
+}
 
 /// One who waits for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,65 +47,84 @@ pub enum Waiter {
 pub(crate) type Values = Tier<Waiter>;
 
 impl<S: RecordStore> Core<S> {
-    /// Returns whether a transaction has to wait for values that its fragments here still read, and asks for them.
+    /// Returns the first fragment of a transaction, of those that are left, that has to wait for values from the disk, and asks for them; all of
+    /// them run if none has to.
     #[inline]
-    pub(super) fn waits_for_values(&mut self, chunk: &Chunk, active: &mut Active) -> bool {
-        active.is_fetching = self.values.is_some() && self.want_values(chunk, active);
-        active.is_fetching
+    pub(super) fn values_until(&mut self, chunk: &Chunk, active: &Active) -> usize {
+        if self.values.is_some() { self.want_values(chunk, active) } else { usize::MAX }
     }
 
-    fn want_values(&mut self, chunk: &Chunk, active: &Active) -> bool {
+    fn want_values(&mut self, chunk: &Chunk, active: &Active) -> usize {
         let txn = &chunk.txns()[active.at];
         let (gsn, who) = (active.gsn, Waiter::Ordered(active.called()));
         let waited = self.awaits(&who);
-        let mut waits = false;
+        let at_once = self.values.as_ref().map_or(0, Tier::at_once);
+        let (mut until, mut asked) = (usize::MAX, 0);
         let fragments = chunk.fragments(txn);
         // The record of a fragment that was passed over may yet be shipped.
-        let left = |(n, fragment): &(usize, &Fragment)| *n >= active.next || fragment.shipped;
-        for (n, fragment) in fragments.iter().enumerate().filter(left) {
-            if fragment.is_table() {
-                waits |= self.scans_values(fragment) && self.want_all(who);
+        let is_left = |(n, fragment): &(usize, &Fragment)| *n >= active.next || fragment.shipped;
+        let mut seen = fragments.len();
+        for (n, fragment) in fragments.iter().enumerate().filter(is_left) {
+            if asked >= at_once {
+                seen = n;
+                break;
+            }
+            let bytes = if fragment.is_table() {
+                (self.scans_values(fragment) && self.want_all(who)).then_some(at_once)
             } else if fragment.is_keyed() && self.owns(fragment) {
                 let guess = active.guesses.get(n).copied().flatten();
                 let past = self.is_past(fragment).then(|| self.seen_by(gsn));
-                // To undo a write restores what it has replaced without a look, for others to read.
-                let is_blind = fragment.is_blind && !active.may_be_undone(txn, n);
+                // To undo a write restores what it has replaced without a look, for others to read. A check that is still to come
+                // may be what has it undone.
+                let is_blind = fragment.is_blind && !active.may_be_undone(txn, active.next);
                 let key = key_of(chunk.args(txn), fragment).bytes;
-                waits |= self.wants(&active.past, (fragment, key), (guess, past, is_blind), who);
+                self.wants(&active.past, (fragment, key), (guess, past, is_blind), who)
+            } else {
+                None
+            };
+            if let Some(bytes) = bytes {
+                asked += bytes;
+                until = until.min(n.max(active.next));
+            }
+            if fragment.access == Access::TableWrite && n >= active.next {
+                // It may give other records the names that follow: they are looked for once it has run.
+                seen = n + 1;
+                break;
             }
         }
-        if waits && !waited {
-            self.hold_values(fragments, who);
+        if until < usize::MAX && !waited {
+            self.hold_values(fragments.iter().take(seen).enumerate().filter(is_left), who);
         }
-        waits
+        until
     }
 
-    /// Has all values of a transaction's fragments stay in memory while it waits for some of them.
-    fn hold_values(&mut self, fragments: &[Fragment], who: Waiter) {
-        for fragment in fragments {
+    /// Has the values of fragments stay in memory while their transaction waits for some of them.
+    fn hold_values<'a>(&mut self, fragments: impl Iterator<Item = (usize, &'a Fragment)>, who: Waiter) {
+        for (_, fragment) in fragments {
             if fragment.is_keyed() && self.owns(fragment) {
                 self.values.iter_mut().for_each(|tier| tier.hold(fragment.hash, who));
             }
         }
     }
 
-    /// Asks for the evicted values that a transaction reads here which is not planned; returns whether there are any.
-    pub fn wants_values_to_plan(&mut self, chunk: &Chunk, txn: &Txn, gsn: Gsn) -> bool {
+    /// Asks for the evicted values that a transaction reads here which is not planned, and, if it may be undone, for those that it replaces
+    /// without a look: to undo it restores them, for others to read. Returns whether there are any.
+    pub fn wants_values_to_plan(&mut self, chunk: &Chunk, txn: &Txn, gsn: Gsn, may_be_undone: bool) -> bool {
         let who = Waiter::Planned(gsn);
         if self.awaits(&who) {
             return true;
         }
         let mut waits = false;
         for fragment in chunk.fragments(txn) {
-            // What is before its epoch is not known before that is over.
+            // The state before its epoch is not known before that is over.
             if fragment.is_keyed() && self.owns(fragment) && !self.is_past(fragment) {
                 let key = key_of(chunk.args(txn), fragment).bytes;
-                let how = (None, None, fragment.is_blind);
-                waits |= self.wants(&PastValues::NONE, (fragment, key), how, who);
+                let how = (None, None, fragment.is_blind && !may_be_undone);
+                waits |= self.wants(&PastValues::NONE, (fragment, key), how, who).is_some();
             }
         }
         if waits {
-            self.hold_values(chunk.fragments(txn), who);
+            self.hold_values(chunk.fragments(txn).iter().enumerate(), who);
         }
         waits
     }
@@ -137,37 +163,35 @@ impl<S: RecordStore> Core<S> {
         self.values.is_some()
     }
 
-    /// Asks for the value that a fragment reads if it is evicted; returns whether it is. Of an epoch that is past it is one of `values`
-    /// then.
+    /// Asks for the value that a fragment reads if it is evicted; returns the bytes of its frame then. Of an epoch that is past it is one of
+    /// `values` once it has come.
     fn wants(
         &mut self,
         values: &PastValues,
         (fragment, key): (&Fragment, &[u8]),
         (guess, past, is_blind): (Option<RecordId>, Option<Epoch>, bool),
         who: Waiter,
-    ) -> bool {
-        let Some(tier) = &mut self.values else { return false };
+    ) -> Option<usize> {
+        let tier = self.values.as_mut()?;
         let name = Name { db: fragment.db, key, hash: fragment.hash };
         if let Some(epoch) = past {
             let state = self.store.as_of(epoch);
             let found = state.find_at(guess, name.db, name.key, name.hash);
             let lacking = found.and_then(|(cell, _)| values.lacks(cell));
             lacking.into_iter().for_each(|evicted| tier.want(evicted, None, who));
-            return lacking.is_some();
+            return lacking.map(|evicted| evicted.bytes() as usize);
         }
         let guess = guess.filter(|record| self.store.is_of(*record, name.db, name.key));
-        let Some(record) = guess.or_else(|| self.store.find(name.db, name.key, name.hash)) else {
-            return false;
-        };
+        let record = guess.or_else(|| self.store.find(name.db, name.key, name.hash))?;
         self.store.touch(record);
         match self.store.cell(record).evicted().filter(|_| !is_blind) {
             Some(evicted) => {
                 tier.want(evicted, Some(name), who);
-                true
+                Some(evicted.bytes() as usize)
             }
             None => {
                 tier.hit();
-                false
+                None
             }
         }
     }
@@ -190,7 +214,7 @@ impl<S: RecordStore> Core<S> {
         let (Some(tier), store) = (&mut self.values, &self.store) else { return false };
         let waited = tier.awaits(&who);
         let mut waits = false;
-        // Those that are in memory stay there until the others have come.
+        // Values that are in memory stay there until the others have come.
         for holds in [false, true] {
             if holds && (waited || !waits) {
                 break;
@@ -274,7 +298,7 @@ impl<S: RecordStore> Core<S> {
                     }
                     self.active.wake(vec![gsn]);
                 }
-                // Whatever happens, the scheduler tries to plan what is next.
+                // The scheduler tries to plan the next transaction in every event.
                 Waiter::Planned(_) => {}
                 Waiter::Read(number) => self.reader.go_on_with(number, past),
                 Waiter::Past => self.past.extend(past),

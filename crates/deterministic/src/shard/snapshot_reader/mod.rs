@@ -85,7 +85,7 @@ pub struct Counts {
     pub(crate) too_old: u64,
 }
 
-/// How far the reading of a chunk has come.
+/// The state in which the reading of a chunk stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
     /// All of it is read.
@@ -258,6 +258,9 @@ impl SnapshotReader {
         if let Some(mut run) = self.fetching.remove(&number) {
             run.past.extend(past);
             self.ready.push_back(run);
+        } else if let Some(run) = self.ready.iter_mut().find(|run| run.number == number) {
+            // It has not come to the fragments that read them.
+            run.past.extend(past);
         }
     }
 

@@ -77,15 +77,16 @@ impl SnapshotReader {
                 continue;
             }
             let is_alone = found.alone;
-            if shard.values.is_some()
-                && wants_values(shard, (&chunk, run.next, run.number), &run.past, &state, |fragment| {
-                    is_alone || is_mine(fragment)
-                })
-            {
-                return Read::Waits;
-            }
+            let is_here = |fragment: &Fragment| is_alone || is_mine(fragment);
+            let values_until =
+                values_until(shard, (&chunk, run.next, run.number), &run.past, &state, is_here);
             let reads = ReadAt::new(&chunk, txn, run.at, run.now);
             while let Some(fragment) = fragments.get(run.next.1) {
+                if run.next.1 >= values_until {
+                    // Values that have come are all used.
+                    run.past.clear();
+                    return Read::Waits;
+                }
                 if *budget == 0 {
                     return Read::Some;
                 }
@@ -115,37 +116,44 @@ impl SnapshotReader {
     }
 }
 
-/// Asks for the evicted values that the rest of the transaction reads here which is read next; returns whether there are any.
-fn wants_values<S: RecordStore>(
+/// Returns the first fragment of the transaction that is read next, of those that are left, that has to wait for values from the disk, and
+/// asks for them.
+fn values_until<S: RecordStore>(
     shard: &mut ShardView<'_, S>,
     (chunk, next, number): (&Chunk, (usize, usize), u64),
     past: &PastValues,
     state: &impl Snapshot,
     is_here: impl Fn(&Fragment) -> bool,
-) -> bool {
-    let Some(tier) = shard.values else { return false };
+) -> usize {
+    let Some(tier) = shard.values else { return usize::MAX };
     let (txn, who) = (&chunk.txns()[next.0], Waiter::Read(number));
-    let mut waits = false;
-    let mut look = |cell: &Cell| match past.lacks(cell) {
-        Some(evicted) => {
-            tier.want(evicted, None, who);
-            waits = true;
+    let (mut until, mut asked) = (usize::MAX, 0);
+    for (n, fragment) in chunk.fragments(txn).iter().enumerate().skip(next.1) {
+        if asked >= tier.at_once() {
+            break;
         }
-        None => tier.hit(),
-    };
-    let fragments = chunk.fragments(txn).iter().skip(next.1);
-    for fragment in fragments.filter(|fragment| is_here(fragment)) {
-        if fragment.is_keyed() {
+        let before = asked;
+        let mut look = |cell: &Cell| match past.lacks(cell) {
+            Some(evicted) => {
+                tier.want(evicted, None, who);
+                asked += evicted.bytes() as usize;
+            }
+            None => tier.hit(),
+        };
+        let scans_values =
+            || shard.registry.get(fragment.procedure).is_some_and(|procedure| procedure.scans_values());
+        if fragment.is_keyed() && is_here(fragment) {
             let key = key_of(chunk.args(txn), fragment).bytes;
             state.find(fragment.db, key, fragment.hash).into_iter().for_each(|(cell, _)| look(cell));
-        } else if fragment.is_table()
-            && shard.registry.get(fragment.procedure).is_some_and(|procedure| procedure.scans_values())
-        {
+        } else if fragment.is_table() && scans_values() {
             Snapshot::visit(state, Position::default(), |entry| {
                 look(entry.cell);
                 true
             });
         }
+        if asked > before {
+            until = until.min(n);
+        }
     }
-    waits
+    until
 }
