@@ -489,7 +489,7 @@ impl Manager {
                 self.cohort.go_on_in_order(&mut desk);
             }
             Content::Deny(who) if speaks => self.coordinator.deny(*who, &mut desk),
-            Content::Forget(attempts) => self.coordinator.forgotten(attempts, &mut desk),
+            Content::Forget(attempts) => self.coordinator.forgotten(attempts, entry.place, &mut desk),
             Content::Announce(_) if speaks => {
                 self.hearing.ended();
                 self.cohort.go_on_in_order(&mut desk);

@@ -142,8 +142,10 @@ pub struct Voting {
     telling: BTreeMap<AttemptId, Micros>,
     /// Commits that all know.
     forgettable: Vec<AttemptId>,
-    /// Those of this region's transactions among them, with the regions that are to hear of it.
+    /// Those of this region's transactions among them, with the regions that are to hear of it once it is durable.
     forgetting: BTreeMap<AttemptId, Vec<PartitionId>>,
+    /// Forgettings that are in the log and not durable, by their places.
+    forgotten: BTreeMap<Epoch, Vec<AttemptId>>,
     forgets_at: Option<Micros>,
     /// Of each home in a term, the number below which all of its transactions are over.
     lows: BTreeMap<PartitionId, (Term, u64)>,
@@ -375,6 +377,10 @@ impl Voting {
             let of = entry.remove();
             self.known_here(of, desk);
         }
+        while let Some(entry) = self.forgotten.first_entry().filter(|entry| *entry.key() <= durable) {
+            let attempts = entry.remove();
+            self.tell_forgotten(&attempts, desk);
+        }
     }
 
     fn vote_yes(&mut self, of: AttemptId, desk: &mut Desk<'_>) {
@@ -480,6 +486,10 @@ impl Voting {
         if let Some(awaited) = self.unknown.get_mut(&of) {
             awaited.remove(&from.partition);
             return self.forget_if_known(of, desk);
+        }
+        if self.forgetting.contains_key(&of) {
+            // It hears of that once it is durable: who has forgotten does not say so again.
+            return;
         }
         let is_under_way = self.polls.contains_key(&of) || desk.agreed.decided(of).is_some();
         if !is_under_way {
@@ -619,8 +629,22 @@ impl Voting {
         }
     }
 
-    /// A forgetting is in the log: those whom it concerns hear of it from the initiator.
-    pub fn forgotten(&mut self, attempts: &[AttemptId], desk: &mut Desk<'_>) {
+    /// A forgetting is in the log, which is durable up to a place, if it hands on what is not: those whom it concerns hear of it from the
+    /// initiator. Were it lost after that, the initiator would wait for them, and they do not know any more what for.
+    pub fn forgotten(
+        &mut self,
+        attempts: &[AttemptId],
+        place: Epoch,
+        durable: Option<Epoch>,
+        desk: &mut Desk<'_>,
+    ) {
+        match durable.is_none_or(|durable| place <= durable) {
+            true => self.tell_forgotten(attempts, desk),
+            false => _ = self.forgotten.insert(place, attempts.to_vec()),
+        }
+    }
+
+    fn tell_forgotten(&mut self, attempts: &[AttemptId], desk: &mut Desk<'_>) {
         let mut told: BTreeMap<PartitionId, Vec<AttemptId>> = BTreeMap::new();
         for of in attempts {
             let participants = self.forgetting.remove(of).unwrap_or_default();

@@ -415,23 +415,29 @@ fn a_question_that_is_not_answered_ends_the_request() {
 fn a_dependent_request_may_end_in_the_middle() {
     // Refused by what it has read.
     let mut gateway = gateway();
-    follow(&mut gateway, 1).unwrap();
-    only(&mut gateway);
-    let refused = answer(&mut gateway, (0, 0), COMMITTED, &pointer_reply(None, 0));
     let mut text = Vec::new();
     Writer(&mut text).error("ERR the pointer names nothing");
-    assert_eq!(refused, [(1, OutcomeStatus::Aborted(Abort::Logic), text)]);
+    gateway.submit(Ticket(1), Call::new(FOLLOW, Db(0)), |args| _ = args.push(b"p")).unwrap();
+    only(&mut gateway);
+    let refused = answer(&mut gateway, (0, 0), COMMITTED, &pointer_reply(None, 0));
+    assert_eq!(refused, [(1, OutcomeStatus::Aborted(Abort::Logic), text.clone())]);
     // Not even read: the pipeline is full.
     follow(&mut gateway, 2).unwrap();
     only(&mut gateway);
     let busy = answer(&mut gateway, (1, 0), OutcomeStatus::Busy, b"busy");
     assert_eq!(busy, [(2, OutcomeStatus::Busy, b"busy".to_vec())]);
-    // Refused after a restart.
+    // Refused after a restart: an earlier attempt may not have been, and the order knows.
     follow(&mut gateway, 3).unwrap();
     only(&mut gateway);
     answer(&mut gateway, (2, 0), COMMITTED, &pointer_reply(Some("t"), 1));
     only(&mut gateway);
-    assert_eq!(answer(&mut gateway, (3, 0), RESTART, &restart_reply(None, 2)).len(), 1);
+    assert_eq!(answer(&mut gateway, (3, 0), RESTART, &restart_reply(None, 2)), []);
+    let stand_in = only(&mut gateway);
+    let txn = &stand_in.txns()[0];
+    let next = Some((SessionId(5), RequestNo((9 << 8) + 1)));
+    assert_eq!((txn.call.procedure, txn.call.session, txn.read_only), (system::REFUSE, next, false));
+    assert_eq!(stand_in.args(txn).get(0), Some(&b"ERR the pointer names nothing"[..]));
+    assert_eq!(answer(&mut gateway, (4, 0), COMMITTED, &text), [(3, COMMITTED, text)]);
     assert_eq!((gateway.outstanding(), gateway.next_order().is_none()), (0, true));
 }
 

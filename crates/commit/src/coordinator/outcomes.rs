@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ordain_model::{Install, Micros, PartitionId};
+use ordain_model::{Epoch, Install, Micros, PartitionId};
 use ordain_role::Bug;
 
 use super::{Coordinator, FORGET_EVERY};
@@ -186,9 +186,10 @@ impl Coordinator {
     }
 
     /// Outcomes are forgotten. Who has asked for one meanwhile, and asks again, is denied anew.
-    pub fn forgotten(&mut self, attempts: &[AttemptId], desk: &mut Desk<'_>) {
+    pub fn forgotten(&mut self, attempts: &[AttemptId], place: Epoch, desk: &mut Desk<'_>) {
         attempts.iter().for_each(|who| _ = self.denied.remove(who));
-        self.voting.forgotten(attempts, desk);
+        let durable = self.answers.durable();
+        self.voting.forgotten(attempts, place, durable, desk);
     }
 
     /// Lets the log forget the outcomes that nobody will ask for.

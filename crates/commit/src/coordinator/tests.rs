@@ -129,7 +129,7 @@ fn who_asks_while_a_denial_is_forgotten_is_denied_again() {
     assert_eq!(hand.pass(), [Content::Forget(vec![denied])]);
     assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)), (vec![], vec![(denied, false)]));
     hand.agree(2, Content::Forget(vec![denied]));
-    hand.tell(|of, desk| of.forgotten(&[denied], desk));
+    hand.tell(|of, desk| of.forgotten(&[denied], Epoch(3), desk));
     assert_eq!(hand.tell(|of, desk| of.asked(OTHER, denied, desk)).0, [Content::Deny(denied)]);
 }
 
@@ -149,7 +149,7 @@ fn what_is_being_denied_is_not_denied_beside_it() {
     hand.agree(1, Content::Deny(denied));
     assert_eq!(hand.tell(|of, desk| of.deny(denied, desk)).1, [(denied, false)]);
     hand.agree(1, Content::Forget(vec![denied]));
-    hand.tell(|of, desk| of.forgotten(&[denied], desk));
+    hand.tell(|of, desk| of.forgotten(&[denied], Epoch(3), desk));
     // A question that comes later still is denied anew, once.
     assert_eq!((ask(&mut hand), ask(&mut hand)), (vec![Content::Deny(denied)], vec![]));
     hand.agree(1, Content::Deny(denied));
@@ -165,7 +165,7 @@ fn a_denial_that_nobody_waits_for_is_forgotten() {
     let denied = who(1, 1);
     hand.begin(1);
     hand.tell(|of, desk| of.asked(OTHER, denied, desk));
-    hand.tell(|of, desk| of.forgotten(&[denied], desk));
+    hand.tell(|of, desk| of.forgotten(&[denied], Epoch(3), desk));
     hand.agree(1, Content::Deny(denied));
     assert_eq!(hand.tell(|of, desk| of.deny(denied, desk)), (vec![], vec![]));
     assert_eq!(hand.pass(), [Content::Forget(vec![denied])]);

@@ -177,7 +177,8 @@ impl World {
                 _ = commit;
             }
             Content::Forget(attempts) => {
-                self.act(n, |voting, desk| voting.forgotten(attempts, desk));
+                let durable = self.durable(n);
+                self.act(n, |voting, desk| voting.forgotten(attempts, place, durable, desk));
             }
             _ => {}
         }
@@ -499,6 +500,19 @@ proptest! {
     fn regions_that_lock_first_agree_and_validate_when_all_have_locked(steps in prop::collection::vec(step(), 1..160)) {
         run(&steps, Bugs::NONE, true).map_err(TestCaseError::fail)?;
     }
+}
+
+/// An initiator told the others to forget what all knew before its own log had that safely. It crashed, and waited for ever for those who
+/// had forgotten.
+#[test]
+fn others_forget_what_the_log_of_the_initiator_has_forgotten_safely() {
+    use Step::{Crash, Deliver, Finish, Initiate, Sync, Wait};
+    let mut steps =
+        vec![Initiate(1), Deliver(0), Finish(1, 0, true), Deliver(0), Finish(0, 0, true), Finish(2, 0, true)];
+    steps.extend([Sync(2), Sync(1), Sync(0)]);
+    steps.extend([Deliver(0); 6]);
+    steps.extend([Sync(0), Sync(1), Sync(2), Deliver(0), Deliver(0), Wait(100), Deliver(0), Crash(1)]);
+    assert_eq!(run(&steps, Bugs::NONE, false), Ok(()));
 }
 
 /// Each planted bug is found by some plan.
