@@ -10,23 +10,24 @@ use std::sync::Arc;
 use ordain_model::{Cell, CellMut, Registry, Writer};
 
 use crate::ids;
-use crate::shape::{Input, ReadEach, ReadKey, Refusal, Together, WriteEach, any};
+use crate::shape::{Input, ReadEach, ReadKey, Refusal, Sparing, Together, WriteEach, any};
 
 /// Adds the procedures.
 pub(crate) fn register(registry: &mut Registry) {
     registry.register(
         ids::DEL,
         "del",
-        Arc::new(WriteEach {
+        Arc::new(Sparing(WriteEach {
             step: 1,
             check: |_| Ok(()),
             is_blind: false,
             run: del,
             together: Together::Sum,
-        }),
+        })),
     );
-    registry.register(ids::EXISTS, "exists", Arc::new(ReadEach { run: exists, together: Together::Sum }));
-    registry.register(ids::TYPE, "type", Arc::new(ReadKey { check: any, run: type_of }));
+    let exists = ReadEach { run: exists, together: Together::Sum };
+    registry.register(ids::EXISTS, "exists", Arc::new(Sparing(exists)));
+    registry.register(ids::TYPE, "type", Arc::new(Sparing(ReadKey { check: any, run: type_of })));
     expire::register(registry);
     introspect::register(registry);
     relocate::register(registry);

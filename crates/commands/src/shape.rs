@@ -188,6 +188,26 @@ where
     }
 }
 
+/// A command on records whose values it [spares](ordain_model::Fragment::spares_value).
+pub(crate) struct Sparing<P>(pub(crate) P);
+
+impl<P: Procedure> Procedure for Sparing<P> {
+    fn plan(&self, args: Args<'_>, planner: &mut Planner<'_>) -> Result<(), PlanError> {
+        let since = planner.count();
+        self.0.plan(args, planner)?;
+        planner.spare_values(since);
+        Ok(())
+    }
+
+    fn run(&self, code: u16, cx: &mut FragmentContext<'_>) -> Result<(), Abort> {
+        self.0.run(code, cx)
+    }
+
+    fn reply(&self, cx: &ReplyContext<'_>, out: &mut Vec<u8>) {
+        self.0.reply(cx, out);
+    }
+}
+
 /// A command that may change the record of its first argument.
 pub(crate) struct WriteKey<C, R> {
     /// Refuses bad arguments; is given those after the key.

@@ -3,9 +3,12 @@
 //! The store keeps aside what is replaced behind the cut, as it does for any past state: versions are places of the log, and a
 //! cut lies between two eras of them (`cuts.rs`).
 
+use std::sync::Arc;
+
 use ordain_checkpoint::{Filling, Kind, Piece};
+use ordain_execution::PastValues;
 use ordain_model::Table as _;
-use ordain_model::{Digest, Epoch, Micros, Position};
+use ordain_model::{Digest, Epoch, Evicted, Micros, Position};
 use ordain_replication::Saving;
 use ordain_role::{Bug, Bugs, Outbox};
 use ordain_store::{Keep, MemoryStore, RecordStore, Snapshot as _};
@@ -13,6 +16,7 @@ use ordain_store::{Keep, MemoryStore, RecordStore, Snapshot as _};
 use crate::cuts::era_before;
 use crate::image::{Remembered, remembered};
 use crate::message::Message;
+use crate::participant::{Values, Waiter};
 use crate::saving::{Giving, Sending};
 
 /// The most older contents for which what was given is compared with the digest of the state, which takes 0.15 µs for each.
@@ -31,6 +35,8 @@ pub struct Capture {
     /// The node runs: what it did before it was stopped has been applied again, and checkpoints of then are not made.
     is_live: bool,
     cut: Option<Cut>,
+    /// Values of the next piece that have come from the disk.
+    past: PastValues,
     /// Cuts whose state was not kept, because one was under way.
     skipped: Vec<Epoch>,
     /// The number of entries that were applied.
@@ -95,10 +101,17 @@ impl Capture {
     }
 
     /// The checkpointer has written a piece, or given the checkpoint up.
-    pub fn take(&mut self, saving: &Saving, store: &mut MemoryStore) {
+    pub fn take(&mut self, saving: &Saving, store: &mut MemoryStore, values: Option<&mut Values>) {
         if self.cut.take_if(|cut| cut.sending.is_dropped(saving)).is_some() {
             self.keep(store);
+            self.past.clear();
+            values.into_iter().for_each(|tier| tier.forget(&Waiter::Checkpoint));
         }
+    }
+
+    /// Values of the next piece have come from the disk.
+    pub fn take_values(&mut self, past: PastValues) {
+        self.past.extend(past);
     }
 
     /// Giving has rested: what is not needed any more is freed, some at a time.
@@ -110,13 +123,14 @@ impl Capture {
         }
     }
 
-    /// Gives the next piece away, unless it rests; answers after which time there is more to do, if there is.
+    /// Gives the next piece away, unless it rests or values of it are still to come from the disk; answers after which time there is more to do, if there is.
     ///
     /// # Errors
     /// The records that were given are not the state at the cut: the node must stop.
     pub fn give(
         &mut self,
         store: &mut MemoryStore,
+        values: Option<&mut Values>,
         bugs: Bugs,
         out: &mut Outbox<Message>,
     ) -> Result<Option<Micros>, String> {
@@ -128,7 +142,8 @@ impl Capture {
             self.frees |= has_more;
             return Ok(has_more.then_some(FREES_AFTER));
         };
-        if !cut.sending.may_send() {
+        let is_coming = values.as_ref().is_some_and(|tier| tier.awaits(&Waiter::Checkpoint));
+        if !cut.sending.may_send() || is_coming {
             return Ok(None);
         }
         let place = cut.sending.place;
@@ -143,7 +158,16 @@ impl Capture {
         if !cut.is_large {
             store.settle(SETTLED);
         }
-        let (piece, rest) = records(store, at, cut.next, enough);
+        let (piece, rest) = match records(store, (at, &self.past), cut.next, enough) {
+            Ok(piece) => piece,
+            Err(lacking) => {
+                if let Some(tier) = values {
+                    lacking.iter().for_each(|evicted| tier.want(evicted, None, Waiter::Checkpoint));
+                }
+                return Ok(None);
+            }
+        };
+        self.past.clear();
         cut.digest = cut.digest.plus(piece.digest());
         if rest.is_none() && !cut.is_large && cut.digest != store.as_of(at).digest() {
             return Err(format!("what was given of the checkpoint at {place} is another state"));
@@ -166,17 +190,26 @@ impl Capture {
     }
 }
 
-/// The next piece of the records at the end of an era, and the position where the one after it begins.
-fn records(store: &MemoryStore, at: Epoch, from: Position, enough: usize) -> (Piece, Option<Position>) {
+/// The next piece of the records at the end of an era, and the position where the one after it begins; or what has to come from the disk first.
+fn records(
+    store: &MemoryStore,
+    (at, past): (Epoch, &PastValues),
+    from: Position,
+    enough: usize,
+) -> Result<(Piece, Option<Position>), Vec<Arc<Evicted>>> {
     let mut filling = Filling::new(Kind::Records, enough);
+    let mut lacking = Vec::new();
     store.as_of(at).visit(from, |entry| {
         let takes = filling.takes(entry.position);
-        if takes {
-            filling.piece.push_record(entry.db, entry.key, entry.cell, entry.version);
+        if takes && let Some(evicted) = past.lacks(entry.cell) {
+            filling.leave_out(Piece::record_len(entry.key, entry.cell));
+            lacking.push(evicted.clone());
+        } else if takes {
+            filling.piece.push_record(entry.db, entry.key, &past.with(entry.cell), entry.version);
         }
         takes
     });
-    (filling.piece, filling.rest)
+    if lacking.is_empty() { Ok((filling.piece, filling.rest)) } else { Err(lacking) }
 }
 
 #[cfg(test)]
@@ -212,7 +245,7 @@ mod tests {
     /// Takes the next step; answers the digest of the piece that it sends, and whether it says that this was the last.
     fn give(store: &mut MemoryStore, capture: &mut Capture) -> (Digest, bool) {
         let mut out = Outbox::default();
-        capture.give(store, Bugs::NONE, &mut out).unwrap();
+        capture.give(store, None, Bugs::NONE, &mut out).unwrap();
         let (mut digest, mut is_last) = (Digest::default(), false);
         for (to, message) in out.sends {
             assert_eq!(to, TO);
@@ -220,7 +253,7 @@ mod tests {
                 Message::Saving(Saving::Piece { epoch, piece }) => {
                     assert_eq!(epoch, Epoch(SPACING));
                     digest = digest.plus(piece.digest());
-                    capture.take(&Saving::Taken(epoch), store);
+                    capture.take(&Saving::Taken(epoch), store, None);
                 }
                 Message::Saving(Saving::Last(_)) => is_last = true,
                 other => panic!("{other:?}"),
@@ -259,10 +292,10 @@ mod tests {
         give(&mut store, &mut capture);
         capture.cut(Epoch(2 * SPACING), &mut store, |_| Vec::new());
         let mut out = Outbox::default();
-        capture.give(&mut store, Bugs::NONE, &mut out).unwrap();
+        capture.give(&mut store, None, Bugs::NONE, &mut out).unwrap();
         let is_skip = |message: &Message| matches!(message, Message::Saving(Saving::Skipped(Epoch(p))) if *p == 2 * SPACING);
         assert!(out.sends.iter().any(|(_, message)| is_skip(message)));
-        capture.take(&Saving::Dropped(Epoch(SPACING)), &mut store);
+        capture.take(&Saving::Dropped(Epoch(SPACING)), &mut store, None);
         assert_eq!(give(&mut store, &mut capture), (Digest::default(), false));
         write(&mut store, 3 * SPACING, 1, None);
         assert_eq!(store.older(), 0, "nothing is kept for it any more");

@@ -7,8 +7,9 @@ pub use regions::feeders;
 use std::sync::Arc;
 
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
+use ordain_execution::{TierSettings, discard_values};
 use ordain_family::{Keep, NodeSettings, Notice, Opened, Roles, places};
-use ordain_log::{LogConfig, LogError, LogWriter, Recovered};
+use ordain_log::{LogConfig, LogError, LogWriter, Recovered, SharedDirectory};
 use ordain_model::{Digest, Epoch, Gsn, Micros, Placement, Registry};
 use ordain_replication::{
     CheckpointSettings, Checkpointer, EntryType, GroupError, GroupJournal, GroupLog, GroupSettings, InputLog,
@@ -154,6 +155,11 @@ impl Replay {
             if log_of(settings) == LogKind::Region {
                 participant = participant.of_region();
             }
+            if let Some(bytes) = settings.memory_budget.filter(|_| keeps) {
+                let shards = layout.shards_of(settings.partition()).len() as u64;
+                participant =
+                    participant.within(TierSettings::within(bytes / shards, settings.evicted_above));
+            }
             match settings.stopwatches.get(place) {
                 Some(stopwatch) => participant.with_stopwatch(stopwatch.clone()),
                 None => participant,
@@ -166,7 +172,7 @@ impl Replay {
     /// Takes all of a checkpoint: each thing to where it belongs.
     fn restore(
         &mut self,
-        directory: &dyn Directory,
+        directory: &Shared<'_>,
         settings: &NodeSettings,
         cut: Epoch,
     ) -> Result<Totals, CheckpointError> {
@@ -175,17 +181,15 @@ impl Replay {
         let first = layout.shards_of(partition).start;
         let mut image = Image::default();
         let Replay { manager, participants, .. } = self;
+        let mut disk = directory.clone();
         let totals = ordain_checkpoint::read(directory, &expected, |item| {
             match item {
                 Item::Record { db, key, cell, version } => {
                     let owner = layout.shard_of_key(db, key);
                     let participant = participants.get_mut(owner.wrapping_sub(first));
-                    participant.ok_or("a record of another partition")?.restore(
-                        cut,
-                        (db, key),
-                        cell,
-                        version,
-                    );
+                    let participant = participant.ok_or("a record of another partition")?;
+                    participant.restore(cut, (db, key), cell, version);
+                    keep_within(participant, &mut disk)?;
                 }
                 // Planted, ONCE.
                 Item::Outcome(_) if settings.bugs.has(Bug::ForgetOutcomes) => {}
@@ -206,12 +210,23 @@ impl Replay {
         Ok(totals)
     }
 
-    fn apply(&mut self, entry: &Arc<Entry>) -> Result<(), String> {
+    fn apply(&mut self, entry: &Arc<Entry>, disk: &mut Shared<'_>) -> Result<(), String> {
         self.manager.replay(entry)?;
-        self.participants.iter_mut().for_each(|participant| _ = participant.apply(entry));
+        for participant in &mut self.participants {
+            participant.apply(entry);
+            keep_within(participant, disk)?;
+        }
         self.replayed += 1;
         Ok(())
     }
+}
+
+/// The directory of a node that is opened: its log is read while values go to files beside it.
+type Shared<'a> = SharedDirectory<&'a mut dyn Directory>;
+
+/// Has values go to the disk if the records take more memory than they may.
+fn keep_within(participant: &mut Participant, disk: &mut Shared<'_>) -> Result<(), String> {
+    if participant.is_over_budget() { participant.carry_out(disk) } else { Ok(()) }
 }
 
 impl CommitFamily {
@@ -270,15 +285,16 @@ pub fn open(
             lacking,
         });
     };
-    let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
-    let (mut replay, checkpoint, refused) = open_checkpoint(family, directory, settings, registry)?;
+    let mut directory = SharedDirectory::new(directory);
+    let found = ordain_checkpoint::list(&directory).map_err(CheckpointError::from)?;
+    let (mut replay, checkpoint, refused) = open_checkpoint(family, &mut directory, settings, registry)?;
     let begun = checkpoint.map_or(Epoch(0), |(cut, _)| cut);
     let refused_at: Vec<Epoch> = refused.iter().map(|(cut, _)| *cut).collect();
     let mut checkpointer = Checkpointer::new(checkpoint_settings(settings), &found, &refused_at);
     // Before anything is changed, and before anything is applied to a state that is not the one before it.
     // Planted, NO-GUESS: the state is taken to be what the log begins after.
     let guesses = settings.bugs.has(Bug::GuessBeginning) && has_members(settings);
-    let lacking = lacking(directory, settings, begun)?.filter(|_| !guesses);
+    let lacking = lacking(&directory, settings, begun)?.filter(|_| !guesses);
     if let Some(needs) = lacking {
         if !has_members(settings) {
             return Err(OpenError::Beginning(needs.needed));
@@ -299,11 +315,12 @@ pub fn open(
     }
     // Planted, ORDER.
     let mut skips = settings.bugs.has(Bug::SkipFirstEntry) && begun > Epoch(0);
-    let (log, recovered) = open_log(directory, settings, begun, |entry| {
+    let mut disk = directory.clone();
+    let (log, recovered) = open_log(&mut directory, settings, begun, |entry| {
         if entry.place <= begun || std::mem::take(&mut skips) {
             return Ok(());
         }
-        replay.apply(&entry)
+        replay.apply(&entry, &mut disk)
     })?;
     let starts_after = recovered.as_ref().map_or(Epoch(0), |found| found.starts_after);
     if starts_after > begun && !guesses {
@@ -328,11 +345,12 @@ type Begun = (Replay, Option<(Epoch, Totals)>, Vec<(Epoch, CheckpointError)>);
 /// Begins from the newest complete checkpoint that is what was written, if there is one.
 fn open_checkpoint(
     family: &CommitFamily,
-    directory: &dyn Directory,
+    directory: &mut Shared<'_>,
     settings: &NodeSettings,
     registry: &Arc<Registry>,
 ) -> Result<Begun, OpenError> {
     let mut refused = Vec::new();
+    discard_values(directory).map_err(CheckpointError::from)?;
     let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
     for cut in found.iter().rev().filter(|found| found.is_complete()).map(|found| found.epoch) {
         let mut replay = Replay::new(family, settings, registry);
@@ -344,7 +362,10 @@ fn open_checkpoint(
                 | CheckpointError::Identity { .. }
                 | CheckpointError::Layout { .. }),
             ) => return Err(error.into()),
-            Err(reason) => refused.push((cut, reason)),
+            Err(reason) => {
+                refused.push((cut, reason));
+                discard_values(directory).map_err(CheckpointError::from)?;
+            }
         }
     }
     Ok((Replay::new(family, settings, registry), None, refused))

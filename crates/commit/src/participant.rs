@@ -11,6 +11,7 @@ mod seen;
 mod stamped;
 #[cfg(test)]
 mod tests;
+mod values;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use ordain_model::{
 };
 use ordain_replication::Log;
 use ordain_role::{Address, Bug, Bugs, Event, Now, Outbox, Role, TimerId, UnderWay};
-use ordain_store::{MemoryStore, RecordId, RecordStore};
+use ordain_store::{Evicting as _, MemoryStore, RecordId, RecordStore};
 
 use crate::capture::Capture;
 use crate::concurrency::{ConcurrencyControl, Ended, Ending, Snapshots, Target};
@@ -45,11 +46,14 @@ use crate::viewing::Laid;
 pub use holding::Holding;
 use replacing::Replacing;
 use running::{Attempt, Away};
+pub(crate) use values::{Values, Waiter};
 use waiting::Waiting;
 
 const SWEEP: TimerId = TimerId(1);
 /// Goes on giving a checkpoint away.
 const GIVE: TimerId = TimerId(2);
+/// Values that a checkpoint asked for were on their way to the disk.
+const VALUES: TimerId = TimerId(3);
 /// Records whose time has come are looked for so often.
 const SWEEP_EVERY: Micros = Micros::from_millis(100);
 /// The number of records that are looked at each time, about.
@@ -66,6 +70,8 @@ pub struct Participant {
     manager: Address,
     registry: Arc<Registry>,
     store: MemoryStore,
+    /// Its values on disk, if it has a budget of memory.
+    values: Option<Values>,
     /// The last entry that is applied.
     applied: Epoch,
     terms: Terms,
@@ -129,6 +135,7 @@ impl Participant {
             manager,
             registry,
             store,
+            values: None,
             applied: Epoch(0),
             terms: Terms::default(),
             prepared: BTreeMap::new(),
@@ -383,6 +390,10 @@ impl Participant {
             let version = if counts { self.store.version(record).0.wrapping_add(1) } else { place.0 };
             // An absent record has no version; that a later one has removed it tells the store what to keep for a checkpoint.
             self.control.install(&mut self.store, record, write.cell.clone(), with, Gsn(version));
+            if self.values.is_some() {
+                // Only a leader reads: what was written lately is what the next one has in memory.
+                self.store.touch(record);
+            }
             self.store.release_if_absent(record);
             if write.db.holds_children() && (self.moves_parents || self.control.versions_parents()) {
                 self.touch_parent(write, with, Gsn(place.0));
@@ -458,7 +469,9 @@ impl Participant {
     /// All that is not agreed on is gone.
     fn stand(&mut self) {
         self.serves = None;
-        self.attempts.clear();
+        for who in std::mem::take(&mut self.attempts).into_keys() {
+            self.forget_values(who);
+        }
         self.away.stop(None);
         self.unreserved.clear();
         self.waiting.clear();
@@ -503,6 +516,7 @@ impl Participant {
         if self.attempts.remove(&who).is_some_and(|attempt| attempt.job.is_some()) {
             self.away.stop(Some(who));
         }
+        self.forget_values(who);
         self.waiting.end(who);
         self.control.finish(&mut self.store, who, ending, ended);
     }
@@ -687,7 +701,7 @@ impl Participant {
         match message {
             Message::Termed(termed) => self.take_termed(from, termed, out),
             Message::Saving(saving) if from.node == self.manager.node => {
-                self.capture.take(&saving, &mut self.store);
+                self.capture.take(&saving, &mut self.store, self.values.as_mut());
             }
             // Another node has nothing to say about this one's checkpoints.
             Message::Saving(_) => self.refused += 1,
@@ -741,18 +755,24 @@ impl Role for Participant {
                 }
             }
             Event::Timer(SWEEP) => {
+                self.values.iter_mut().for_each(Values::tick);
                 self.sweep(now, out);
                 out.set_timer(SWEEP, SWEEP_EVERY);
             }
             Event::Timer(GIVE) => self.capture.rested(&mut self.store),
             Event::Work(done) => self.take_computed(done, out),
-            Event::Timer(_) | Event::Disk(_) | Event::Stop => {}
+            Event::Disk(done) => self.take_disk(done, out),
+            Event::Timer(_) | Event::Stop => {}
         }
+        self.take_values(out);
         self.tell_waits(out);
-        match self.capture.give(&mut self.store, self.bugs, out) {
+        match self.capture.give(&mut self.store, self.values.as_mut(), self.bugs, out) {
             Ok(Some(pause)) => out.set_timer(GIVE, pause),
             Ok(None) => {}
             Err(reason) => out.halt(format!("shard {}: {reason}", self.holding.number())),
+        }
+        if self.send_values(out) {
+            out.set_timer(VALUES, Micros(0));
         }
     }
 
@@ -766,6 +786,7 @@ impl Role for Participant {
     fn check(&self) -> Result<(), String> {
         self.control.check(&self.store, &|attempt| self.attempts.contains_key(&attempt))?;
         self.times.check()?;
+        self.check_values()?;
         if self.serves.is_none() && !self.attempts.is_empty() {
             return Err(format!(
                 "{} attempts are under way on a node that does not serve",
@@ -822,6 +843,7 @@ impl Role for Participant {
         report("ordain_shard_expired_total", self.locals.counts.expired as f64);
         report("ordain_store_memory_bytes", self.store.memory().total() as f64);
         report("ordain_store_records", f64::from(self.store.records()));
+        self.values.iter().for_each(|tier| tier.gauges(report));
         self.control.gauges(report);
     }
 }

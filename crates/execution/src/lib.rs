@@ -49,6 +49,6 @@ pub use long::{Computed, InputSlots, Long, PATIENCE};
 pub use shipped::{Held, ShippedRecords};
 pub use snapshot::{OnSnapshot, past_of};
 pub use step::{NO_SLOTS, Name, Records, Step, guarded};
-pub use tier::{Arrived, PastValues, Tier, TierSettings};
+pub use tier::{Arrived, Handed, PastValues, Tier, TierSettings, discard_values, values_prefix};
 pub use undo::{Touched, Undo, WRITE_LOCKED};
 pub use workspace::{InWorkspace, TableChange, Workspace, Write};

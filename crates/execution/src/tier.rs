@@ -11,6 +11,8 @@
 //!
 //! Eviction is local to a store, and no result depends on it.
 
+mod files;
+mod handed;
 mod pins;
 #[cfg(test)]
 mod tests;
@@ -22,11 +24,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ordain_model::{Cell, Db, Evicted, FramePlace, KeyHash, Value};
-use ordain_role::{DiskDone, DiskError, DiskRequest};
+use ordain_role::{Directory, DiskDone, DiskError, DiskRequest};
 use ordain_store::{Candidate, RecordStore};
 use ordain_value_log::{Frame, Happened, Sizes, ValueLog};
 
 use crate::step::Name;
+pub use files::{discard_values, values_prefix};
+pub use handed::Handed;
 use pins::Pins;
 
 /// The most bytes of values on their way to the disk.
@@ -78,6 +82,8 @@ pub struct Tier<W> {
     /// The bytes of the frames that are being read.
     reading: u64,
     waiting: BTreeMap<W, Waiting>,
+    /// Names whose values somebody keeps in memory who waits for something else.
+    kept: BTreeMap<W, Vec<KeyHash>>,
     /// Names whose values stay in memory.
     pins: Pins,
     /// Answers of the log that the store has not been told.
@@ -232,6 +238,7 @@ impl<W: Ord + Copy> Tier<W> {
             later: VecDeque::new(),
             reading: 0,
             waiting: BTreeMap::new(),
+            kept: BTreeMap::new(),
             pins: Pins::default(),
             happened: Vec::new(),
             failed: None,
@@ -294,6 +301,31 @@ impl<W: Ord + Copy> Tier<W> {
         if let Some(waiting) = self.waiting.get_mut(&who) {
             self.pins.pin(hash);
             waiting.pinned.push(hash);
+        }
+    }
+
+    /// Has the value of a name stay in memory, if it is there, until somebody is [forgotten](Tier::forget).
+    pub fn keep(&mut self, hash: KeyHash, who: W) {
+        self.pins.pin(hash);
+        self.kept.entry(who).or_default().push(hash);
+    }
+
+    /// True if names are [kept](Tier::keep) for somebody.
+    pub fn keeps(&self, who: &W) -> bool {
+        self.kept.contains_key(who)
+    }
+
+    /// Nothing is read or kept for somebody any more, who may have wanted nothing. A present value that is being read for him alone is loaded
+    /// all the same: another may be about to ask for it.
+    pub fn forget(&mut self, who: &W) {
+        let waiting = self.waiting.remove(who).unwrap_or_default();
+        let kept = self.kept.remove(who).unwrap_or_default();
+        waiting.pinned.into_iter().chain(kept).for_each(|hash| self.pins.unpin(hash));
+        for place in waiting.missing {
+            if let Some(coming) = self.coming.get_mut(&place) {
+                coming.waiters.remove(who);
+                coming.past.remove(who);
+            }
         }
     }
 
@@ -469,6 +501,15 @@ impl<W: Ord + Copy> Tier<W> {
         self.log.take_requests()
     }
 
+    /// Has a directory do what the disk is to do, and takes the answers; returns whether there was anything, or something has arrived.
+    pub fn carry_out(&mut self, directory: &mut dyn Directory) -> bool {
+        for request in self.take_requests() {
+            let result = request.ops.iter().try_for_each(|op| directory.apply(op));
+            self.done(DiskDone { token: request.token, result });
+        }
+        self.has_arrived()
+    }
+
     /// Takes the answer to a request; the store is told by [`Tier::arrive`].
     pub fn done(&mut self, done: DiskDone) {
         self.happened.extend(self.log.done(done));
@@ -499,6 +540,7 @@ impl<W: Ord + Copy> Tier<W> {
         report("ordain_values_evicted_total", self.counts.evicted as f64);
         report("ordain_values_loaded_total", self.counts.loaded as f64);
         report("ordain_values_coming", self.coming.len() as f64);
+        report("ordain_values_pinned", self.pins.all() as f64);
         report("ordain_values_leaving_bytes", self.leaving.bytes as f64);
         report("ordain_values_collected_files_total", self.counts.collected as f64);
         report("ordain_values_failed_writes_total", self.counts.failed_writes as f64);
@@ -518,8 +560,10 @@ impl<W: Ord + Copy> Tier<W> {
                 return Err(format!("waiter {who} waits for a value at {place:?}, which is not coming"));
             }
         }
-        if let Some((place, _)) = self.coming.iter().find(|(_, coming)| coming.waiters.is_empty()) {
-            return Err(format!("nobody waits for the value at {place:?}"));
+        let waiting = self.waiting.values().map(|waiting| waiting.pinned.len());
+        let pinned = waiting.chain(self.kept.values().map(Vec::len)).sum::<usize>() as u64;
+        if pinned > self.pins.all() {
+            return Err(format!("{pinned} names are to stay in memory, {} are pinned", self.pins.all()));
         }
         let later: BTreeSet<FramePlace> = self.later.iter().map(|evicted| evicted.place()).collect();
         if let Some(place) = later.iter().find(|place| !self.coming.contains_key(place)) {

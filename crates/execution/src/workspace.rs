@@ -79,7 +79,18 @@ impl Workspace {
     /// which they were first written.
     pub fn take_writes(&mut self) -> Vec<Write> {
         let changed = self.drafts.take().into_iter().filter(|draft| draft.changed);
-        changed.map(|Draft { db, key, hash, cell, .. }| Write { db, key, hash, cell }).collect()
+        changed
+            .inspect(|draft| debug_assert!(draft.cell.evicted().is_none(), "a write has its value"))
+            .map(|Draft { db, key, hash, cell, .. }| Write { db, key, hash, cell })
+            .collect()
+    }
+
+    /// The database of which a committed record would be looked at under a name; none if there is a draft, or the name shows no record.
+    pub fn looks_at(&self, db: Db, key: &[u8], hash: KeyHash) -> Option<Db> {
+        match self.drafts.position(db, key, hash) {
+            Some(_) => None,
+            None => self.sources.of(db),
+        }
     }
 
     /// Whether nothing was changed.

@@ -63,6 +63,9 @@ pub struct Fragment {
     /// True if it is a *blind write*: it replaces its record, unless it aborts, and looks neither at the record's content, nor at
     /// its version, nor at its time: an update or an insert, whichever it turns out to be.
     pub is_blind: bool,
+    /// True if it looks at most at whether there is a record, of what type it is and when it ends, and leaves no value but one that it
+    /// makes itself: it can do without a value that is [evicted](crate::Value::Evicted).
+    pub spares_value: bool,
     /// True if a later fragment has its slot or its record as an input.
     pub fed: bool,
     /// True if it is handed records, or may be: it has its share of what its transaction may carry
@@ -77,6 +80,11 @@ impl Fragment {
     /// True if the fragment names one record.
     pub const fn is_keyed(&self) -> bool {
         matches!(self.access, Access::Read | Access::Write)
+    }
+
+    /// True if the fragment may look at the value of its record.
+    pub const fn reads_value(&self) -> bool {
+        !(self.is_blind | self.spares_value)
     }
 
     /// True if the fragment is a check: its transaction stands only if the record is as it was read before.
@@ -338,6 +346,21 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// The number of fragments added so far.
+    pub fn count(&self) -> usize {
+        self.plans.fragments.len()
+    }
+
+    /// Declares that the fragments added since there were so many [spare their values](Fragment::spares_value). They must have records of
+    /// their own, which are neither shipped nor reached with their children.
+    pub fn spare_values(&mut self, since: usize) {
+        for fragment in &mut self.plans.fragments[since..] {
+            let may = fragment.is_keyed() && !fragment.shipped && !fragment.with_children;
+            debug_assert!(may, "a fragment that cannot spare its value");
+            fragment.spares_value = may;
+        }
+    }
+
     /// Declares that the reply does without the slot of the fragment added last, unless that aborts.
     pub fn silent(&mut self) {
         self.silent_if(true);
@@ -416,6 +439,7 @@ impl<'a> Planner<'a> {
             shipped: false,
             with_children: false,
             is_blind: false,
+            spares_value: false,
             fed: false,
             carries: false,
             snapshot_readable: false,
@@ -523,6 +547,7 @@ mod tests {
             shipped: false,
             with_children: false,
             is_blind: false,
+            spares_value: false,
             fed: false,
             carries: false,
             snapshot_readable: false,

@@ -14,7 +14,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ordain_archive::Location;
 use ordain_deterministic::options::CHECKPOINT_MODE;
-use ordain_engines::registry::{self, DEFAULT_BECAUSE, Engine, Make};
+use ordain_engines::registry::{self, DEFAULT_BECAUSE, Engine};
 use ordain_family::Keep;
 use ordain_lab::options::{OptionArgs, OptionFlags};
 use ordain_model::{CheckpointMode, Options};
@@ -441,7 +441,9 @@ impl ServeArgs {
         let engine = self.engine.as_deref().map_or(Ok(Engine::default()), str::parse)?;
         let options = engine.options(self.options.given.iter())?;
         if self.memory_budget.is_some() {
-            may_evict(engine, &options, keep)?;
+            let has_views =
+                cluster.as_ref().is_some_and(|membership| membership.cluster.topology().has_storage());
+            may_evict(&options, keep, has_views)?;
         }
         Ok(ServeConfig {
             memory_budget: self.memory_budget.map(|size| size.0),
@@ -597,11 +599,12 @@ fn again() -> anyhow::Error {
 /// Checks that a node may have values on disk.
 ///
 /// # Errors
-/// What the engine, its options or the node's durability forbid.
-fn may_evict(engine: Engine, options: &Options, keep: Keep) -> anyhow::Result<()> {
+/// What the node's cluster, its options or its durability forbid.
+fn may_evict(options: &Options, keep: Keep, has_views: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
-        matches!(engine.make(), Make::Deterministic(_)),
-        "engine {engine} keeps all values in memory: leave --memory-budget out, or take calvin, calvin-paper, paxflow or qstore"
+        !has_views,
+        "the servers of regions with storage nodes keep all values in memory, as they do for the other regions: leave --memory-budget out, or \
+         `storage` and `servers` out of the cluster file"
     );
     anyhow::ensure!(
         keep != Keep::Nothing,

@@ -6,7 +6,7 @@ use ordain_model::{ArgIter, Cell, CellMut, Millis, PlanError, ProcedureId, Regis
 
 use crate::expiry::{Conditions, TimeUnit, expire_at};
 use crate::ids;
-use crate::shape::{Input, ReadKey, Refusal, WriteKey, any, integer};
+use crate::shape::{Input, ReadKey, Refusal, Sparing, WriteKey, any, integer};
 
 pub(super) fn register(registry: &mut Registry) {
     let mut setter = |id: ProcedureId, name: &'static str, unit: TimeUnit, invalid: Refusal| {
@@ -30,7 +30,7 @@ pub(super) fn register(registry: &mut Registry) {
             w.int(time_to_live(cell, input.now, unit));
             Ok(())
         };
-        registry.register(id, name, Arc::new(ReadKey { check: any, run }));
+        registry.register(id, name, Arc::new(Sparing(ReadKey { check: any, run })));
     };
     teller(ids::TTL, "ttl", TimeUnit::EX);
     teller(ids::PTTL, "pttl", TimeUnit::PX);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ordain_execution::{Computed, Held, InWorkspace, InputSlots, Long, Step, Workspace, Write};
+use ordain_execution::{Computed, Handed, Held, InWorkspace, InputSlots, Long, Step, Workspace, Write};
 use ordain_model::serial::key_of;
 use ordain_model::{
     Abort, Access as FragmentAccess, Cell, Chunk, Computations, Db, Epoch, Fragment, Gsn, KeyHash, Millis,
@@ -37,6 +37,8 @@ const SEEN_MAX: usize = 64;
 pub(super) struct Attempt {
     pub(super) age: Age,
     pub(super) workspace: Workspace,
+    /// Values of contents that the engine shows it in place of the newest, and that were on disk.
+    pub(super) handed: Handed,
     /// The results that fragments here need.
     pub(super) slots: Vec<Vec<u8>>,
     /// Records of other participants for compute fragments here.
@@ -68,7 +70,7 @@ pub(super) struct Attempt {
 pub(super) struct Job {
     from: Address,
     home: Lead,
-    chunk: Arc<Chunk>,
+    pub(super) chunk: Arc<Chunk>,
     access: Access,
     /// The next of the access's fragments.
     next: usize,
@@ -95,6 +97,33 @@ pub(super) enum Waits {
     Stamp,
     /// A work thread computes, by its token.
     Computation(u64),
+    /// Values come from the disk.
+    Fetch {
+        /// The fragment's target is granted: what it is shown was another content when values were asked for.
+        is_granted: bool,
+    },
+}
+
+impl Job {
+    /// The transaction.
+    pub(super) fn txn(&self) -> &Txn {
+        &self.chunk.txns()[self.access.at as usize]
+    }
+
+    /// The fragment that is run next, counted from the transaction's first.
+    pub(super) fn next_fragment(&self) -> Option<usize> {
+        self.access.fragments.get(self.next).map(|n| *n as usize)
+    }
+
+    /// True if a fragment is one of the access and has not run.
+    pub(super) fn has_left(&self, n: usize) -> bool {
+        self.access.fragments[self.next..].iter().any(|left| *left as usize == n)
+    }
+
+    /// The time that the access sees.
+    pub(super) const fn now(&self) -> Millis {
+        self.access.now
+    }
 }
 
 /// The progress of an access.
@@ -153,15 +182,15 @@ impl Away {
 
 /// A fragment of an attempt.
 #[derive(Clone, Copy)]
-struct At<'a> {
-    chunk: &'a Arc<Chunk>,
-    txn: &'a Txn,
+pub(super) struct At<'a> {
+    pub(super) chunk: &'a Arc<Chunk>,
+    pub(super) txn: &'a Txn,
     /// Counted from the transaction's first.
-    n: usize,
+    pub(super) n: usize,
 }
 
 impl<'a> At<'a> {
-    fn fragment(self) -> &'a Fragment {
+    pub(super) fn fragment(self) -> &'a Fragment {
         &self.chunk.fragments(self.txn)[self.n]
     }
 }
@@ -234,7 +263,12 @@ impl Participant {
                 false => _ = attempt.received.insert(slot, (cell, version)),
             }
         }
-        let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };
+        let seen = Seen {
+            store: &self.store,
+            control: &*self.control,
+            reader: (who, attempt.age),
+            handed: &attempt.handed,
+        };
         let mut records = InWorkspace::new(&seen, &mut attempt.workspace);
         for Write { db, key, hash, cell } in std::mem::take(&mut access.returned) {
             records.put(db, &key, hash, cell);
@@ -360,6 +394,7 @@ impl Participant {
 
     /// Answers an access that has ended.
     fn answer(&mut self, job: Job, who: AttemptId, failure: Option<Failure>, out: &mut Outbox<Message>) {
+        self.forget_values(who);
         let floor = self.floor();
         let (Some(from), Some(attempt)) = (self.lead(), self.attempts.get_mut(&who)) else { return };
         self.sent += u64::from(job.from.node != self.manager.node);
@@ -434,6 +469,9 @@ impl Participant {
             Ran::Failed(failure) => Some(Some(failure)),
             Ran::Waits(waits) => {
                 job.waits = Some(waits);
+                if !matches!(waits, Waits::Fetch { .. }) {
+                    self.keep_values(who, &job);
+                }
                 self.note_wait(who, waits, &job, out);
                 None
             }
@@ -454,6 +492,7 @@ impl Participant {
     fn note_wait(&mut self, who: AttemptId, waits: Waits, job: &Job, out: &mut Outbox<Message>) {
         match waits {
             Waits::Lock => self.waited += 1,
+            Waits::Fetch { .. } => {}
             Waits::Time | Waits::Stamp => {
                 self.unreserved.push(who);
                 out.send(self.manager, Own::Reserve(job.access.now));
@@ -471,7 +510,8 @@ impl Participant {
         if self.replacing.has_ended(who) {
             return Ran::Failed(Failure::Refused);
         }
-        let is_new = matches!(job.waits, None | Some(Waits::Stamp)) && job.next == 0;
+        let asks_first = matches!(job.waits, None | Some(Waits::Stamp | Waits::Fetch { is_granted: false }));
+        let is_new = asks_first && job.next == 0;
         if is_new && self.control.stamps().tell_time() {
             if !self.times.admits(job.access.now) {
                 return Ran::Waits(Waits::Stamp);
@@ -481,12 +521,15 @@ impl Participant {
                 return Ran::Failed(Failure::Refused);
             }
         }
+        if asks_first && self.wants_values(who, attempt, job) {
+            return Ran::Waits(Waits::Fetch { is_granted: false });
+        }
         while let Some(n) = job.access.fragments.get(job.next).copied() {
             let at = At { chunk: &chunk, txn, n: n as usize };
             let mut record = None;
             let is_granted = match job.waits.take() {
-                None | Some(Waits::Stamp) => false,
-                Some(Waits::Time) => self.control.keeps_reads(),
+                None | Some(Waits::Stamp | Waits::Fetch { is_granted: false }) => false,
+                Some(Waits::Time | Waits::Fetch { is_granted: true }) => self.control.keeps_reads(),
                 Some(Waits::Lock | Waits::Computation(_)) => true,
             };
             if !is_granted {
@@ -509,8 +552,12 @@ impl Participant {
                 Tested::TooOld(time) => return Ran::Failed(Failure::TooOld(time)),
                 Tested::Unreserved => return Ran::Waits(Waits::Time),
             }
-            let mut answer = Vec::new();
             let fragment = at.fragment();
+            let is_cut = job.is_too_long && fragment.only_shows();
+            if !is_cut && self.wants_of(who, attempt, at, job.access.now) {
+                return Ran::Waits(Waits::Fetch { is_granted: true });
+            }
+            let mut answer = Vec::new();
             let ran = if fragment.access == FragmentAccess::Compute {
                 if !self.may_read_again(who, attempt.age, at) {
                     return Ran::Failed(Failure::Refused);
@@ -522,11 +569,12 @@ impl Participant {
             } else if fragment.shipped {
                 self.ship(who, attempt, job, at);
                 Ok(())
-            } else if job.is_too_long && fragment.only_shows() {
+            } else if is_cut {
                 Ok(())
             } else {
                 let Participant { registry, store, control, locals, .. } = self;
-                let seen = &Seen { store, control: &**control, reader: (who, attempt.age) };
+                let seen =
+                    &Seen { store, control: &**control, reader: (who, attempt.age), handed: &attempt.handed };
                 let (now, seed) = (job.access.now, job.access.seed);
                 let step = Step { registry, chunk: &chunk, txn, n: at.n, now, seed, slots: &attempt.slots };
                 let workspace = &mut attempt.workspace;
@@ -740,7 +788,12 @@ impl Participant {
         attempt.lends |= fragment.writes();
         let now: Millis = job.access.now;
         let key = key_of(at.chunk.args(at.txn), fragment);
-        let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };
+        let seen = Seen {
+            store: &self.store,
+            control: &*self.control,
+            reader: (who, attempt.age),
+            handed: &attempt.handed,
+        };
         let records = InWorkspace::new(&seen, &mut attempt.workspace);
         let (cell, version) = records.find(fragment.db, key.bytes, fragment.hash, now);
         // Records of the taker's own slot are never here.
@@ -762,7 +815,7 @@ impl Participant {
         let (now, seed) = (job.access.now, job.access.seed);
         let Attempt { workspace, slots, received, held_back, .. } = attempt;
         let Participant { registry, store, control, locals, holding, away, .. } = self;
-        let seen = Seen { store, control: &**control, reader: (who, attempt.age) };
+        let seen = Seen { store, control: &**control, reader: (who, attempt.age), handed: &attempt.handed };
         let fragments = chunk.fragments(txn);
         let is_here = |slot: SlotNo| holding.has(fragments[slot.0 as usize].hash);
         let mut records = InWorkspace::new(&seen, workspace);
@@ -814,7 +867,12 @@ impl Participant {
         let chunk = job.chunk.clone();
         let txn = &chunk.txns()[job.access.at as usize];
         let fragments = chunk.fragments(txn);
-        let seen = Seen { store: &self.store, control: &*self.control, reader: (who, attempt.age) };
+        let seen = Seen {
+            store: &self.store,
+            control: &*self.control,
+            reader: (who, attempt.age),
+            handed: &attempt.handed,
+        };
         let mut records = InWorkspace::new(&seen, &mut attempt.workspace);
         for (slot, cell, _) in computed.into_iter().filter(|(_, _, changed)| *changed) {
             let fragment = &fragments[slot.0 as usize];

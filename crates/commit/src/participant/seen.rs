@@ -1,6 +1,6 @@
 //! The committed records as an attempt sees them: the newest contents, but for those that its engine shows it in their place.
 
-use ordain_execution::{Committed, Placed, Visit, digest_of, walk_overlaid};
+use ordain_execution::{Committed, Handed, Placed, Visit, digest_of, walk_overlaid};
 use ordain_model::table::Table as _;
 use ordain_model::{Cell, Db, Digest, Epoch, Gsn, KeyHash, Placement, Position};
 use ordain_store::{MemoryStore, RecordId, RecordStore};
@@ -17,6 +17,8 @@ pub(super) struct Seen<'a> {
     pub(super) control: &'a dyn ConcurrencyControl,
     /// The attempt, with its stamp.
     pub(super) reader: (AttemptId, Age),
+    /// Values of such contents that were on disk.
+    pub(super) handed: &'a Handed,
 }
 
 impl Seen<'_> {
@@ -27,7 +29,8 @@ impl Seen<'_> {
         let mut placed: Vec<_> = all
             .map(|(record, cell)| (self.store.key(record), record, cell))
             .filter(|((of, _), ..)| *of == db)
-            .map(|((_, key), record, cell)| (placement.hash_of_record(db, key).position(), key, record, cell))
+            .map(|((_, key), record, cell)| (key, record, self.handed.of(cell)))
+            .map(|(key, record, cell)| (placement.hash_of_record(db, key).position(), key, record, cell))
             .filter(|(position, ..)| *position >= from)
             .collect();
         placed.sort_unstable_by(|(at, key, ..), (other, next, ..)| (at, key).cmp(&(other, next)));
@@ -43,7 +46,8 @@ impl Committed for Seen<'_> {
             None => RecordStore::find(self.store, db, key, hash)?,
         };
         let newest = || (self.store.cell(record), self.store.version(record));
-        Some(self.control.seen(self.store, record, self.reader).unwrap_or_else(newest))
+        let replaced = self.control.seen(self.store, record, self.reader);
+        Some(replaced.map_or_else(newest, |(cell, version)| (self.handed.of(cell), version)))
     }
 
     fn placement(&self) -> &Placement {

@@ -8,6 +8,7 @@ use crate::sequencing::Opened as OpenedJournal;
 use crate::sequencing::{Batches, Beginning, Exchange, Sequencer};
 use crate::shard::{self, LockManager, ShardMessage};
 use ordain_checkpoint::{CheckpointError, Header, Item, Totals};
+use ordain_execution::discard_values;
 use ordain_family::{Keep, Notice, Opened, Replication, Roles};
 use ordain_log::{LogConfig, LogError, LogWriter, Recovered, SharedDirectory, Space};
 use ordain_model::{Batch, Digest, Epoch, Gsn, Registry};
@@ -236,7 +237,7 @@ impl Assembly {
         settings: Plan<'_>,
         registry: &Arc<Registry>,
     ) -> Result<(), AssemblyError> {
-        discard_values(&mut directory.clone())?;
+        discard_values(&mut directory.clone()).map_err(CheckpointError::from)?;
         let found = ordain_checkpoint::list(directory).map_err(CheckpointError::from)?;
         for epoch in found.iter().rev().filter(|found| found.is_complete()).map(|found| found.epoch) {
             match self.restore(directory, settings, epoch) {
@@ -253,7 +254,7 @@ impl Assembly {
                     | CheckpointError::Layout { .. }),
                 ) => return Err(error.into()),
                 Err(reason) => {
-                    discard_values(&mut directory.clone())?;
+                    discard_values(&mut directory.clone()).map_err(CheckpointError::from)?;
                     self.refused.push(Refused { epoch, reason });
                     self.sequencer = settings.new_sequencer(registry);
                     self.lock_manager = settings.new_lock_manager();
@@ -402,14 +403,6 @@ impl Assembly {
         let roles = others.into_iter().chain(shards);
         roles.filter_map(|(number, role)| Some((number, role?))).collect()
     }
-}
-
-/// Removes the values that an earlier life of the node had on disk: what they were is in its checkpoint and its log.
-fn discard_values(directory: &mut dyn Directory) -> Result<(), CheckpointError> {
-    for (file, _) in directory.list()?.into_iter().filter(|(file, _)| shard::is_of_values(file)) {
-        directory.apply(&DiskOp::Remove { file })?;
-    }
-    Ok(())
 }
 
 /// Opens the configuration service's log, whose appender and receiver is one role, and hands `visit` each decision in it.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::sequencing::{Log, Sequencing};
-use ordain_execution::{PastValues, Tier, Undo};
+use ordain_execution::{PastValues, Tier, Undo, values_prefix};
 use ordain_model::procedure::{Locals, Slots};
 use ordain_model::system::CopyPart;
 use ordain_model::{
@@ -241,9 +241,7 @@ impl<S: RecordStore> Core<S> {
             code: Code { registry, locals: Locals::default(), answer: Vec::new() },
             store,
             past: PastValues::NONE,
-            values: settings
-                .values
-                .map(|settings| Tier::new(format!("{}{number}-", values::PREFIX), settings)),
+            values: settings.values.map(|settings| Tier::new(values_prefix(number), settings)),
             order: Order::default(),
             active: ActiveTable::default(),
             undo: Undo::default(),

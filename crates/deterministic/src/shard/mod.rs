@@ -72,7 +72,6 @@ mod table;
 // What a node is made of.
 pub use balance::Balance;
 pub use core::Settings;
-pub(crate) use core::values::is_of_values;
 pub use messages::{Findings, Item, Message, MovedRecord, Round, ShardMessage};
 pub use remote::Places;
 pub use replay::Replay;

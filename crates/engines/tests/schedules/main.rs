@@ -4,6 +4,7 @@
 mod beginnings;
 mod between;
 mod bounds;
+mod budget;
 mod children;
 mod connections;
 mod cuts;
@@ -53,6 +54,11 @@ fn demand(schedule: Schedule, bug: Bug) {
 fn demand_sound_of(engines: &[CommitEngine], schedule: Schedule) {
     for engine in engines {
         assert_eq!(schedule(*engine, Bugs::NONE), Ok(()), "{}", engine.name);
+    }
+    // The simulator has them all on disk.
+    for engine in engines.first().into_iter().chain(engines[1..].last()) {
+        let with_values_on_disk = world::on_disk(|| schedule(*engine, Bugs::NONE));
+        assert_eq!(with_values_on_disk, Ok(()), "{} with values on disk", engine.name);
     }
 }
 

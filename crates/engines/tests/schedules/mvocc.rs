@@ -28,7 +28,7 @@ fn options(given: &[(&str, &str)]) -> Options {
 
 /// Demands that a schedule is sound, and is not with a bug.
 fn demand(schedule: Schedule, bug: Bug) {
-    assert_eq!(schedule(ENGINE, Bugs::NONE), Ok(()));
+    crate::demand_sound_of(&[ENGINE], schedule);
     assert!(schedule(ENGINE, Bugs::NONE.with(bug)).is_err(), "{} is not found", bug.name());
 }
 

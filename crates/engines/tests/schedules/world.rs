@@ -2,11 +2,13 @@
 //! them, cuts members off, stops clocks, and asks for transactions like a client.
 
 mod at_rest;
+mod disk;
 mod regions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+pub use disk::on_disk;
 use ordain_checker::Level;
 use ordain_checker::dependencies::history;
 use ordain_checker::dependencies::{self, Anomaly, Observed, Outcome, Txn, findings, judge, judge_within};
@@ -118,6 +120,8 @@ pub struct World {
     now: Micros,
     /// A message takes so long between nodes of two partitions.
     apart: Micros,
+    /// The disks take so long for values.
+    values_after: Micros,
     /// Ways that are cut.
     severed: BTreeSet<(NodeId, NodeId)>,
     holds: BTreeMap<u32, Which>,
@@ -170,7 +174,9 @@ impl World {
         crate::children::register(&mut registry);
         let (count, partitions) = (topology.nodes(), usize::from(topology.layout.partitions()));
         let identity = b"scheduled".to_vec();
-        let settings = settle(NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) });
+        let settings =
+            disk::settings(NodeSettings { topology, identity, bugs, ..NodeSettings::new(options) });
+        let settings = settle(settings);
         let mut world = World {
             family: CommitFamily { engine, services: Services::ALL },
             settings,
@@ -180,6 +186,7 @@ impl World {
             sequence: 0,
             now: Micros(0),
             apart: BETWEEN,
+            values_after: WITHIN,
             severed: BTreeSet::new(),
             holds: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -843,7 +850,8 @@ impl World {
         for request in out.disk {
             let disk = &mut self.nodes[usize::from(at.node.0)].disk;
             let result = request.ops.iter().try_for_each(|op| disk.apply(op));
-            self.push(WITHIN, Due::Disk { at, done: DiskDone { token: request.token, result } });
+            let after = if disk::is_of_values(&request) { self.values_after } else { WITHIN };
+            self.push(after, Due::Disk { at, done: DiskDone { token: request.token, result } });
         }
         for (to, message) in out.sends {
             let delay = self.way(at.node, to.node);

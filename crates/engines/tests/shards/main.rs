@@ -22,3 +22,4 @@ mod scenarios;
 #[path = "../support/mod.rs"]
 mod support;
 mod transcripts;
+mod values;

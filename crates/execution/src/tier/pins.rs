@@ -35,6 +35,11 @@ impl Pins {
         self.all -= 1;
     }
 
+    /// The number of pins.
+    pub(super) const fn all(&self) -> u64 {
+        self.all
+    }
+
     #[inline]
     pub(super) fn holds(&self, hash: KeyHash) -> bool {
         self.all > 0 && self.counts[place(hash)] > 0

@@ -27,6 +27,9 @@ struct World {
     reads: usize,
 }
 
+/// A waiter who only keeps values in memory.
+const KEEPER: u32 = u32::MAX;
+
 enum Reader {
     Present(Vec<u8>),
     Past(Cell, Vec<u8>),
@@ -132,6 +135,13 @@ impl World {
         }
     }
 
+    fn forget(&mut self, nth: usize) {
+        let who = self.readers.keys().nth(nth).copied().unwrap_or(KEEPER);
+        self.tier.forget(&who);
+        assert!(!self.tier.awaits(&who));
+        self.readers.remove(&who);
+    }
+
     fn arrive(&mut self) {
         for Arrived { who, past } in self.tier.arrive(&mut self.store).unwrap() {
             match self.readers.remove(&who).unwrap() {
@@ -144,6 +154,12 @@ impl World {
                 }
             }
         }
+    }
+
+    fn gauge(&self, wanted: &str) -> f64 {
+        let mut found = None;
+        self.tier.gauges(&mut |name, value| found = found.or((name == wanted).then_some(value)));
+        found.expect("a gauge")
     }
 
     /// The disk carries out so many requests.
@@ -302,6 +318,9 @@ enum Act {
     Delete(u8),
     Read(Vec<u8>),
     ReadPast(u8),
+    Keep(u8),
+    /// The reader, of those that wait, or else whoever keeps something.
+    Forget(usize),
     KeepWithin,
     Tick,
     CarryOut(usize),
@@ -315,6 +334,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => key().prop_map(Act::Delete),
         6 => prop::collection::vec(key(), 1..4).prop_map(Act::Read),
         2 => key().prop_map(Act::ReadPast),
+        1 => key().prop_map(Act::Keep),
+        2 => (0usize..4).prop_map(Act::Forget),
         6 => Just(Act::KeepWithin),
         2 => Just(Act::Tick),
         6 => (1usize..4).prop_map(Act::CarryOut),
@@ -332,6 +353,8 @@ proptest! {
                 Act::Delete(key) => w.delete(key),
                 Act::Read(keys) => w.read(&keys),
                 Act::ReadPast(key) => w.read_past(key),
+                Act::Keep(key) => w.tier.keep(KeyHash::of(&[key]), KEEPER),
+                Act::Forget(nth) => w.forget(nth),
                 Act::KeepWithin => w.tier.keep_within(&mut w.store),
                 Act::Tick => w.tier.tick(),
                 Act::CarryOut(most) => w.carry_out(most),
@@ -341,8 +364,10 @@ proptest! {
             w.check();
         }
         w.directory.set_capacity(None);
+        w.tier.forget(&KEEPER);
         w.settle();
         prop_assert!(w.readers.is_empty());
+        prop_assert_eq!(w.gauge("ordain_values_pinned"), 0.0);
         prop_assert!(w.is_within_the_budget(), "{:?}", w.store.memory());
         for key in 0..24 {
             w.read(&[key]);

@@ -324,6 +324,7 @@ const METRICS: &[(&str, &str)] = &[
     ("ordain_values_leaving_bytes", "Memory of values that are being written to disk."),
     ("ordain_values_loaded_total", "Values that came back from disk to memory."),
     ("ordain_values_misses_total", "Values that were to be read and were on disk."),
+    ("ordain_values_pinned", "Names whose values stay in memory, as a transaction is about to use them."),
     ("ordain_view_extended_total", "regions: reads of a view that went on at a later moment, since what was read before had not changed."),
     ("ordain_view_granted_total", "regions: reads of a view that were let in."),
     ("ordain_view_installed_total", "regions: records that a view has installed."),

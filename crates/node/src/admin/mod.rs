@@ -109,7 +109,7 @@ struct Observed {
 /// How many slow requests the page shows.
 const SLOW: usize = 20;
 /// The engine's numbers that INFO shows, of those that the node's roles report.
-const ENGINE_GAUGES: [&str; 8] = [
+const ENGINE_GAUGES: [&str; 12] = [
     "ordain_shard_committed_total",
     "ordain_shard_aborted_total",
     "ordain_shard_blocked_total",
@@ -118,6 +118,10 @@ const ENGINE_GAUGES: [&str; 8] = [
     "ordain_coordinator_attempts_total",
     "ordain_coordinator_failed_total",
     "ordain_participant_waited_total",
+    "ordain_values_budget_bytes",
+    "ordain_values_disk_bytes",
+    "ordain_values_hits_total",
+    "ordain_values_misses_total",
 ];
 /// How often what INFO shows is refreshed.
 const REFRESH: Duration = Duration::from_millis(500);

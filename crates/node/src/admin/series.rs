@@ -27,6 +27,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(1500);
 struct Counters {
     committed: f64,
     requests: f64,
+    /// Looks at values that were in memory, and those that were on disk.
+    values: [f64; 2],
     aborts: BTreeMap<String, f64>,
     commands: Histogram,
     syncs: Histogram,
@@ -44,6 +46,7 @@ impl Counters {
         Counters {
             committed: samples.committed(),
             requests: samples.sum("ordain_front_commands_total"),
+            values: ["ordain_values_hits_total", "ordain_values_misses_total"].map(|name| samples.sum(name)),
             aborts: samples.aborts(),
             commands: all_of("ordain_command_seconds"),
             syncs: all_of("ordain_disk_sync_seconds"),
@@ -85,6 +88,8 @@ impl History {
                 ("t", json!(at_s)),
                 ("committed", rate(now.committed, then.committed)),
                 ("requests", rate(now.requests, then.requests)),
+                ("values_hit", rate(now.values[0], then.values[0])),
+                ("values_missed", rate(now.values[1], then.values[1])),
                 ("p50", percentile(&commands, 0.5)),
                 ("p99", percentile(&commands, 0.99)),
                 ("p999", percentile(&commands, 0.999)),
@@ -153,6 +158,8 @@ impl History {
                 "syncs": summary("ordain_disk_sync_seconds"),
             },
             "memory_limit_bytes": samples.max("ordain_memory_limit_bytes"),
+            "memory_budget_bytes": samples.sum("ordain_values_budget_bytes"),
+            "values_disk_bytes": samples.sum("ordain_values_disk_bytes"),
         })
     }
 }

@@ -172,6 +172,9 @@ impl CommitSystem {
             piece: 2 << 10,
             // So little that a checkpoint is taken in many steps, between which much happens.
             checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
+            memory_budget: args.memory_budget,
+            // Whatever has a value at all may be evicted.
+            evicted_above: 0,
             checkpoints_kept: 1 + seed as usize % 3,
             trims: seed % 4 < 3,
             checkpoint_bytes: [2 << 10, 6 << 10, 20 << 10, 0][seed as usize / 2 % 4],

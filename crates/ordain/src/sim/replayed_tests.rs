@@ -58,7 +58,7 @@ fn a_sound_run_is_replayed_whole() {
         for shape in [["1", "1"], ["2", "1"], ["2", "3"]] {
             let flags =
                 ["--engine", engine, "--partitions", shape[0], "--replicas", shape[1], "--txns", "300"];
-            for seed in 0..3 {
+            for seed in 0..2 {
                 let of_mix = replay(&flags, seed, &mut CommitMix::default());
                 for (report, of) in [of_mix, replay(&flags, seed, &mut Registers::new())] {
                     assert!(report.verdict.is_ok(), "{flags:?}: {report}");
@@ -70,7 +70,7 @@ fn a_sound_run_is_replayed_whole() {
             }
         }
     }
-    assert!(sum.run > 2_000 && sum.tried > 1_500 && sum.left > 0, "{sum:?}");
+    assert!(sum.run > 1_300 && sum.tried > 1_000 && sum.left > 0, "{sum:?}");
     assert_eq!(sum.unjudged, 0, "{sum:?}");
 }
 

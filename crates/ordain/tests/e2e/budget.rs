@@ -100,11 +100,20 @@ fn a_node_that_plans_or_reads_snapshots_has_ten_times_what_it_may_have_in_memory
 }
 
 #[test]
+fn a_node_that_locks_or_validates_has_ten_times_what_it_may_have_in_memory() {
+    ["no-wait", "regions-silo"].iter().for_each(|engine| demand_all_of_it(engine));
+}
+
+#[test]
+fn a_node_with_several_versions_of_a_record_has_ten_times_what_it_may_have_in_memory() {
+    ["fwkv", "regions-mvocc"].iter().for_each(|engine| demand_all_of_it(engine));
+}
+
+#[test]
 fn a_budget_is_refused_where_all_values_are_in_memory() {
     let refused = |args: &[&str], words: &[&str]| {
         run(serve([&["--memory-budget", "1gb"], args].concat())).refused_with(words);
     };
-    refused(&["--engine", "mvcc"], &["engine mvcc keeps all values in memory", "leave --memory-budget out"]);
     refused(&["--ephemeral"], &["--ephemeral", "--memory-budget"]);
     refused(&["--checkpoint-mode", "zigzag"], &["zigzag", "--memory-budget"]);
 }

@@ -18,16 +18,6 @@ use super::Core;
 use crate::shard::messages::Message;
 use crate::shard::state::Active;
 
-/// The name of the files of a shard's values, but for their numbers.
-pub(crate) const PREFIX: &str = "values-";
-
-/// Tells whether a file of a data directory has values of a shard: `values-`, the shard's number, `-`, the file's number.
-pub(crate) fn is_of_values(file: &str) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let numbers = file.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
-    numbers.is_some_and(|(shard, number)| is_number(shard) && is_number(number))
-}
-
 /// One who waits for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Waiter {
@@ -45,6 +35,12 @@ pub enum Waiter {
 
 /// The tier of a shard, and what it hands to those who ask for past states.
 pub(crate) type Values = Tier<Waiter>;
+
+/// Returns whether a fragment can do without the value of its record, where it reads the newest: it does not look at it, and nobody is to
+/// have it back should the write be undone.
+const fn spares(fragment: &Fragment, may_be_undone: bool) -> bool {
+    !fragment.reads_value() && !(fragment.writes() && may_be_undone)
+}
 
 impl<S: RecordStore> Core<S> {
     /// Returns the first fragment of a transaction, of those that are left, that has to wait for values from the disk, and asks for them; all of
@@ -76,9 +72,9 @@ impl<S: RecordStore> Core<S> {
                 let past = self.is_past(fragment).then(|| self.seen_by(gsn));
                 // To undo a write restores what it has replaced without a look, for others to read. A check that is still to come
                 // may be what has it undone.
-                let is_blind = fragment.is_blind && !active.may_be_undone(txn, active.next);
+                let is_spared = spares(fragment, active.may_be_undone(txn, active.next));
                 let key = key_of(chunk.args(txn), fragment).bytes;
-                self.wants(&active.past, (fragment, key), (guess, past, is_blind), who)
+                self.wants(&active.past, (fragment, key), (guess, past, is_spared), who)
             } else {
                 None
             };
@@ -119,7 +115,7 @@ impl<S: RecordStore> Core<S> {
             // The state before its epoch is not known before that is over.
             if fragment.is_keyed() && self.owns(fragment) && !self.is_past(fragment) {
                 let key = key_of(chunk.args(txn), fragment).bytes;
-                let how = (None, None, fragment.is_blind && !may_be_undone);
+                let how = (None, None, spares(fragment, may_be_undone));
                 waits |= self.wants(&PastValues::NONE, (fragment, key), how, who).is_some();
             }
         }
@@ -169,12 +165,15 @@ impl<S: RecordStore> Core<S> {
         &mut self,
         values: &PastValues,
         (fragment, key): (&Fragment, &[u8]),
-        (guess, past, is_blind): (Option<RecordId>, Option<Epoch>, bool),
+        (guess, past, is_spared): (Option<RecordId>, Option<Epoch>, bool),
         who: Waiter,
     ) -> Option<usize> {
         let tier = self.values.as_mut()?;
         let name = Name { db: fragment.db, key, hash: fragment.hash };
         if let Some(epoch) = past {
+            if is_spared {
+                return None;
+            }
             let state = self.store.as_of(epoch);
             let found = state.find_at(guess, name.db, name.key, name.hash);
             let lacking = found.and_then(|(cell, _)| values.lacks(cell));
@@ -184,7 +183,7 @@ impl<S: RecordStore> Core<S> {
         let guess = guess.filter(|record| self.store.is_of(*record, name.db, name.key));
         let record = guess.or_else(|| self.store.find(name.db, name.key, name.hash))?;
         self.store.touch(record);
-        match self.store.cell(record).evicted().filter(|_| !is_blind) {
+        match self.store.cell(record).evicted().filter(|_| !is_spared) {
             Some(evicted) => {
                 tier.want(evicted, Some(name), who);
                 Some(evicted.bytes() as usize)
@@ -249,13 +248,8 @@ impl<S: RecordStore> Core<S> {
         while let Some(tier) = &mut self.values {
             tier.keep_within(&mut self.store);
             tier.flush();
-            let requests = tier.take_requests();
-            if requests.is_empty() && !tier.has_arrived() {
+            if !tier.carry_out(directory) {
                 return tier.note_settled(&self.store);
-            }
-            for request in requests {
-                let result = request.ops.iter().try_for_each(|op| directory.apply(op));
-                tier.done(DiskDone { token: request.token, result });
             }
             self.take_values();
         }

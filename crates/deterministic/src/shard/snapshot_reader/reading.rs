@@ -142,7 +142,7 @@ fn values_until<S: RecordStore>(
         };
         let scans_values =
             || shard.registry.get(fragment.procedure).is_some_and(|procedure| procedure.scans_values());
-        if fragment.is_keyed() && is_here(fragment) {
+        if fragment.is_keyed() && fragment.reads_value() && is_here(fragment) {
             let key = key_of(chunk.args(txn), fragment).bytes;
             state.find(fragment.db, key, fragment.hash).into_iter().for_each(|(cell, _)| look(cell));
         } else if fragment.is_table() && scans_values() {
