@@ -39,7 +39,8 @@ pub(crate) type Values = Tier<Waiter>;
 /// Returns whether a fragment can do without the value of its record, where it reads the newest: it does not look at it, and nobody is to
 /// have it back should the write be undone.
 const fn spares(fragment: &Fragment, may_be_undone: bool) -> bool {
-    !fragment.reads_value() && !(fragment.writes() && may_be_undone)
+    let is_restored = fragment.writes() && may_be_undone;
+    !(fragment.reads_value() || is_restored)
 }
 
 impl<S: RecordStore> Core<S> {
