@@ -123,7 +123,8 @@ impl Capture {
         }
     }
 
-    /// Gives the next piece away, unless it rests or values of it are still to come from the disk; answers after which time there is more to do, if there is.
+    /// Gives the next piece away, unless it rests or values of it are still to come from the disk; answers after which time there is more
+    /// to do, if there is.
     ///
     /// # Errors
     /// The records that were given are not the state at the cut: the node must stop.
@@ -190,7 +191,10 @@ impl Capture {
     }
 }
 
-/// The next piece of the records at the end of an era, and the position where the one after it begins; or what has to come from the disk first.
+/// The next piece of the records at the end of an era, and the position where the one after it begins.
+///
+/// # Errors
+/// Values that have to come from the disk first.
 fn records(
     store: &MemoryStore,
     (at, past): (Epoch, &PastValues),

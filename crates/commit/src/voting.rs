@@ -142,7 +142,7 @@ pub struct Voting {
     telling: BTreeMap<AttemptId, Micros>,
     /// Commits that all know.
     forgettable: Vec<AttemptId>,
-    /// Those of this region's transactions among them, with the regions that are to hear of it once it is durable.
+    /// Commits of this region's own transactions among them, with the regions that are to hear of the forgetting once it is durable.
     forgetting: BTreeMap<AttemptId, Vec<PartitionId>>,
     /// Forgettings that are in the log and not durable, by their places.
     forgotten: BTreeMap<Epoch, Vec<AttemptId>>,

@@ -60,7 +60,7 @@ impl Dependent {
     /// Learns from the end of the transaction that the request waits for; `None` if the request ends with it.
     ///
     /// # Errors
-    /// What it has to read is more than it can be told.
+    /// The records to read are more than one reply may hold.
     fn learn(&mut self, step: &Finished<'_>) -> Option<Result<(), PlanError>> {
         match (step.status, &self.stage) {
             (OutcomeStatus::Committed, Stage::Reading(wanted)) => {
@@ -89,7 +89,7 @@ impl Dependent {
         Some(Ok(()))
     }
 
-    /// What takes the place of the request if it cannot be planned, but for its text. Only a session's has such: an
+    /// A request that takes the place of this one if it cannot be planned, but for its text. Only a session's request has one: an
     /// earlier attempt at it may have been planned.
     fn stand_in(&self) -> Option<Dependent> {
         self.call.session?;

@@ -599,7 +599,7 @@ fn again() -> anyhow::Error {
 /// Checks that a node may have values on disk.
 ///
 /// # Errors
-/// What the node's cluster, its options or its durability forbid.
+/// The cluster, the options or the durability of the node forbids it.
 fn may_evict(options: &Options, keep: Keep, has_views: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         !has_views,

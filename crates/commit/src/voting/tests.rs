@@ -489,7 +489,7 @@ fn run(steps: &[Step], bugs: Bugs, locks_first: bool) -> Result<(), String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn regions_agree_whatever_is_lost_and_whoever_crashes(steps in prop::collection::vec(step(), 1..120)) {

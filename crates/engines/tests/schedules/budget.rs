@@ -8,7 +8,7 @@ use ordain_model::{ArgsBuilder, Datum, Db, Micros, Version, system};
 use ordain_role::{Bugs, NodeId};
 use ordain_workload::append;
 
-use crate::world::{World, on_disk};
+use crate::world::{Ticket, World, on_disk};
 use crate::{ENGINES, Schedule, millis};
 
 const OTHERS: [CommitEngine; 5] =
@@ -39,6 +39,13 @@ fn evicted(engine: CommitEngine, bugs: Bugs) -> (World, [Vec<u8>; 2], [NodeId; 2
 /// The arguments in an encoding.
 fn words(args: &[u8]) -> Vec<&[u8]> {
     Args::parse(args).expect("an encoding").iter().map(|arg| arg.bytes).collect()
+}
+
+/// Waits until a transaction is committed, whose reply ends with a value.
+fn demand_reply(w: &mut World, txn: Ticket, value: &[u8]) -> Result<(), String> {
+    w.committed(txn);
+    let reply = w.answered(txn).reply;
+    if reply.ends_with(value) { Ok(()) } else { Err(format!("it has read {:?}", Datum::first(&reply))) }
 }
 
 /// Nobody waits for a value any more, and none is kept.
@@ -114,11 +121,7 @@ fn deposed(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
     w.run(millis(10));
     w.depose(b);
     w.another_leads(1, b);
-    w.committed(t1);
-    let reply = w.answered(t1).reply;
-    if !reply.ends_with(b"first") {
-        return Err(format!("it has read {reply:?}"));
-    }
+    demand_reply(&mut w, t1, b"first")?;
     w.restore(b);
     at_rest(&mut w)?;
     w.end()
@@ -144,11 +147,7 @@ fn swapped(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
         &mut ArgsBuilder::new(&mut args),
     );
     let t1 = w.command(a, system::MULTI, &words(&args));
-    w.committed(t1);
-    let reply = w.answered(t1).reply;
-    if !reply.ends_with(b"first") {
-        return Err(format!("it has read {:?}", Datum::first(&reply)));
-    }
+    demand_reply(&mut w, t1, b"first")?;
     at_rest(&mut w)?;
     w.end()
 }
@@ -170,11 +169,7 @@ fn scripted(engine: CommitEngine, bugs: Bugs) -> Result<(), String> {
         let mut args = Vec::new();
         encode(&[script, b"2", &own, &k], &mut ArgsBuilder::new(&mut args));
         let txn = w.command(node, id, &words(&args));
-        w.committed(txn);
-        let reply = w.answered(txn).reply;
-        if !reply.ends_with(expected) {
-            return Err(format!("it has read {:?}", Datum::first(&reply)));
-        }
+        demand_reply(&mut w, txn, expected)?;
     }
     at_rest(&mut w)?;
     w.end()

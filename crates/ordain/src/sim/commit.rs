@@ -173,7 +173,7 @@ impl CommitSystem {
             // So little that a checkpoint is taken in many steps, between which much happens.
             checkpoint_piece: [1, 100, 400, 64 << 10][seed as usize % 4],
             memory_budget: args.memory_budget,
-            // Whatever has a value at all may be evicted.
+            // Any value may be evicted, however short.
             evicted_above: 0,
             checkpoints_kept: 1 + seed as usize % 3,
             trims: seed % 4 < 3,
