@@ -39,6 +39,8 @@ pub(super) struct Attempt {
     pub(super) workspace: Workspace,
     /// Values of contents that the engine shows it in place of the newest, and that were on disk.
     pub(super) handed: Handed,
+    /// The last step of which an access has asked for the values that later ones read.
+    pub(super) looked_ahead: Option<u32>,
     /// The results that fragments here need.
     pub(super) slots: Vec<Vec<u8>>,
     /// Records of other participants for compute fragments here.
@@ -115,9 +117,14 @@ impl Job {
         self.access.fragments.get(self.next).map(|n| *n as usize)
     }
 
-    /// True if a fragment is one of the access and has not run.
-    pub(super) fn has_left(&self, n: usize) -> bool {
-        self.access.fragments[self.next..].iter().any(|left| *left as usize == n)
+    /// The fragments of the access that have not run, counted from the transaction's first.
+    pub(super) fn left(&self) -> &[u32] {
+        &self.access.fragments[self.next..]
+    }
+
+    /// The step of an open transaction that the access is of.
+    pub(super) const fn step(&self) -> u32 {
+        self.access.step
     }
 
     /// The time that the access sees.

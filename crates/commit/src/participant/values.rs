@@ -43,20 +43,29 @@ impl Participant {
 
     // ---- what an access reads ------------------------------------------------------------------------------
 
-    /// Asks for the evicted values that an access's transaction reads here from the next fragment on; returns whether there are any.
+    /// Asks for the evicted values that an access reads here, and the first access of a step for those too that the later ones read; returns
+    /// whether there are any.
     pub(super) fn wants_values(&mut self, who: AttemptId, attempt: &mut Attempt, job: &Job) -> bool {
-        let Some(first) = job.next_fragment().filter(|_| self.values.is_some()) else { return false };
+        if self.values.is_none() {
+            return false;
+        }
+        // Once a step: a transaction may have as many accesses as fragments.
+        let looks_ahead = attempt.looked_ahead.replace(job.step()) != Some(job.step());
         let txn = job.txn();
+        let own = job.left().iter().map(|n| *n as usize);
+        let ahead = job.next_fragment().filter(|_| looks_ahead);
+        let later = ahead.map_or(0..0, |first| first..job.chunk.fragments(txn).len());
         let mut waits = false;
-        for n in first..job.chunk.fragments(txn).len() {
+        for (n, is_own) in own.map(|n| (n, true)).chain(later.clone().map(|n| (n, false))) {
             let at = At { chunk: &job.chunk, txn, n };
-            // Others see the table when they come to it.
-            if !at.fragment().is_table() || job.has_left(n) {
+            // Later accesses see the table when they come to it.
+            if is_own || !at.fragment().is_table() {
                 waits |= self.wants_of(who, attempt, at, job.now());
             }
         }
         if waits {
-            for hash in self.read_here(job) {
+            let held = self.read_here(job, later.chain(job.left().iter().map(|n| *n as usize)));
+            for hash in held {
                 self.values.iter_mut().for_each(|tier| tier.hold(hash, Waiter::Access(who)));
             }
         }
@@ -152,11 +161,11 @@ impl Participant {
         waits
     }
 
-    /// The names whose values an access reads here from its next fragment on.
-    fn read_here(&self, job: &Job) -> Vec<KeyHash> {
-        let fragments = job.chunk.fragments(job.txn());
-        let left = job.next_fragment().map_or(&[][..], |first| &fragments[first..]);
-        let is_read = left.iter().filter(|of| of.is_keyed() && of.reads_value() && self.holding.has(of.hash));
+    /// The names whose values some fragments read here.
+    fn read_here(&self, job: &Job, fragments: impl Iterator<Item = usize>) -> Vec<KeyHash> {
+        let all = job.chunk.fragments(job.txn());
+        let of = fragments.filter_map(|n| all.get(n));
+        let is_read = of.filter(|of| of.is_keyed() && of.reads_value() && self.holding.has(of.hash));
         is_read.map(|fragment| fragment.hash).collect()
     }
 
@@ -164,7 +173,7 @@ impl Participant {
     pub(super) fn keep_values(&mut self, who: AttemptId, job: &Job) {
         let waiter = Waiter::Access(who);
         if self.values.as_ref().is_some_and(|tier| !tier.keeps(&waiter)) {
-            for hash in self.read_here(job) {
+            for hash in self.read_here(job, job.left().iter().map(|n| *n as usize)) {
                 self.values.iter_mut().for_each(|tier| tier.keep(hash, waiter));
             }
         }
