@@ -73,9 +73,9 @@ pub(super) struct Job {
     from: Address,
     home: Lead,
     pub(super) chunk: Arc<Chunk>,
-    access: Access,
+    pub(super) access: Access,
     /// The next of the access's fragments.
-    next: usize,
+    pub(super) next: usize,
     /// Its target is granted already, or will be when this goes on.
     waits: Option<Waits>,
     slots: Vec<(SlotNo, Vec<u8>)>,
@@ -104,33 +104,6 @@ pub(super) enum Waits {
         /// The fragment's target is granted: what it is shown was another content when values were asked for.
         is_granted: bool,
     },
-}
-
-impl Job {
-    /// The transaction.
-    pub(super) fn txn(&self) -> &Txn {
-        &self.chunk.txns()[self.access.at as usize]
-    }
-
-    /// The fragment that is run next, counted from the transaction's first.
-    pub(super) fn next_fragment(&self) -> Option<usize> {
-        self.access.fragments.get(self.next).map(|n| *n as usize)
-    }
-
-    /// The fragments of the access that have not run, counted from the transaction's first.
-    pub(super) fn left(&self) -> &[u32] {
-        &self.access.fragments[self.next..]
-    }
-
-    /// The step of an open transaction that the access is of.
-    pub(super) const fn step(&self) -> u32 {
-        self.access.step
-    }
-
-    /// The time that the access sees.
-    pub(super) const fn now(&self) -> Millis {
-        self.access.now
-    }
 }
 
 /// The progress of an access.

@@ -11,7 +11,7 @@
 
 use ordain_execution::{Arrived, Name, Tier, TierSettings, values_prefix};
 use ordain_model::serial::key_of;
-use ordain_model::{Access as FragmentAccess, KeyHash, Millis, Position};
+use ordain_model::{Access as FragmentAccess, KeyHash, Millis, Position, Txn};
 use ordain_role::{Directory, DiskDone, Outbox};
 use ordain_store::{Entry, Evicting as _, RecordStore};
 
@@ -32,6 +32,33 @@ pub(crate) enum Waiter {
 
 /// The tier of a participant.
 pub(crate) type Values = Tier<Waiter>;
+
+impl Job {
+    /// The transaction.
+    fn txn(&self) -> &Txn {
+        &self.chunk.txns()[self.access.at as usize]
+    }
+
+    /// The fragment that is run next, counted from the transaction's first.
+    fn next_fragment(&self) -> Option<usize> {
+        self.access.fragments.get(self.next).map(|n| *n as usize)
+    }
+
+    /// The fragments of the access that have not run, counted from the transaction's first.
+    fn left(&self) -> &[u32] {
+        &self.access.fragments[self.next..]
+    }
+
+    /// The step of an open transaction that the access is of.
+    const fn step(&self) -> u32 {
+        self.access.step
+    }
+
+    /// The time that the access sees.
+    const fn now(&self) -> Millis {
+        self.access.now
+    }
+}
 
 impl Participant {
     /// The participant with a store that keeps within a budget of memory.
