@@ -57,6 +57,8 @@ fn demand_all_of_it(engine: &str) {
     read(&mut client, 1);
     until("values have come back", || metric(&server, "ordain_values_misses_total") > most);
     until("values have gone to disk again", || is_within(&server));
+    let info = client.run("INFO ordain").text().to_owned();
+    assert!(info.contains(&format!("ordain_values_budget_bytes:{}", 2 * MIB)), "{info}");
     // Some of several keys, which read, add and move.
     assert_eq!(client.run("APPEND key7 end"), Reply::Int(8_003));
     assert_eq!(client.run("RENAME key8 moved"), Reply::ok());
